@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from hat_harness.errors import Kind, PlatformError
 from pydantic import BaseModel, ConfigDict, Field
+
+from hat_harness.errors import Kind, PlatformError
 
 
 class StepError(PlatformError):

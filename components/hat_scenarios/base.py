@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from hat_harness.errors import PlatformError
 from hat_harness.events import CallModel, ModelOutput
 from hat_harness.ports import ToolBackend
 from hat_harness.spec import Harness
 from hat_harness.trace import Trace
-from pydantic import BaseModel, ConfigDict, Field
 
 Split = Literal["train", "dev", "test", "calibration", "evolve"]
 
@@ -100,7 +101,7 @@ class Vocabulary(Record):
 
 
 class Expert(Protocol):
-    """A scripted policy that reads the harness as the model would and reaches the gold outcome under any state of it."""
+    """A scripted policy that reads the harness as the model would and reaches the gold outcome in any state."""
 
     def respond(self, harness: Harness, item: Item, turn: int, call: CallModel) -> ModelOutput:
         """The next assistant message for `call`, whose messages hold the conversation so far."""

@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["check_failed", "usage", "invalid_input", "conflict", "forbidden", "unavailable", "exhausted", "internal"]
+Kind = Literal[
+    "check_failed", "usage", "invalid_input", "conflict", "forbidden", "unavailable", "exhausted", "internal"
+]
 
 
 class PlatformError(Exception):

@@ -70,7 +70,7 @@ class ModelDelta:
 
 @dataclass(frozen=True, slots=True)
 class ModelOutput:
-    """A finished model call. `token_ids` and `logprobs` (natural log, one per token) are what was sampled, or empty."""
+    """A finished model call. `token_ids` and `logprobs` (natural log, one a token) are what was sampled, or empty."""
 
     call_id: str
     content: str = ""
@@ -85,7 +85,7 @@ class ModelOutput:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answered, as text the model will read. `failure` is empty on success; an error is data, not an end."""
+    """What a tool answered, as text the model will read. `failure` is "" on success; an error is data, not an end."""
 
     call_id: str
     content: str
@@ -142,7 +142,7 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """One tool call to carry out. `idempotency_key` is set when the tool has effects; the same key is never run twice."""
+    """One tool call to carry out. A tool with effects has an `idempotency_key`; the same key is never run twice."""
 
     call_id: str
     name: str

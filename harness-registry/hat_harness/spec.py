@@ -60,7 +60,7 @@ class Prompt(Part):
 
 
 class Skill(Part):
-    """One Agent Skill, `skills/<folder>/SKILL.md` (agentskills.io). `id` is canonical, `name` is what the model sees."""
+    """One Agent Skill, `skills/<folder>/SKILL.md`. `id` is canonical, `name` is what the model sees."""
 
     id: str
     name: Name
