@@ -77,11 +77,34 @@ class Skill(Part):
     """Paths of further files of the skill's folder, relative to it; listed, never run."""
 
 
+AdapterKind = Literal[
+    "integer_as_string", "string_as_integer", "boolean_as_words", "words_as_boolean", "values", "array_of_one", "nested"
+]
+
+
+class Adapter(Part):
+    """One retyped parameter (or group) of a tool: how a canonical argument is written for the model, and back.
+
+    Laws and order of application: `hat_harness.canonical`. Names here are canonical parameter names.
+    """
+
+    kind: AdapterKind
+    parameters: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Canonical parameters it is applied to; exactly one, except for `nested`."""
+    values: dict[str, str] = Field(default_factory=dict)
+    """`values`: canonical value → the value the model sees. `boolean_as_words`: `true`, `false` → a word each (canonical
+    boolean, the model writes words). `words_as_boolean`: `true`, `false` → the canonical word each stands for."""
+    into: str = ""
+    """`nested`: the name of the object, as the model sees it, that holds the group."""
+
+
 class Tool(Part):
     """One MCP tool definition, `tools/<id>.json`. `parameters` is JSON Schema (draft 2020-12) of type object."""
 
     id: str
     name: Name
+    title: str = ""
+    """MCP `title`, for people; the model never sees it."""
     description: str
     parameters: dict[str, Any]
     output: dict[str, Any] | None = None
@@ -93,6 +116,8 @@ class Tool(Part):
     timeout_s: float = 10.0
     parameter_names: dict[str, str] = Field(default_factory=dict)
     """Canonical parameter → the name in `parameters`, for those that augmentation renamed."""
+    adapters: tuple[Adapter, ...] = ()
+    """Retypings, in the order in which they turn canonical arguments into those of `parameters`."""
 
 
 class Hook(Part):
@@ -121,6 +146,8 @@ class Activation(Part):
     description: str = "load a skill first"
     required: bool = True
     """A reply before any activation is a fault that hooks and metrics can see; False for a harness without skills."""
+    once_per: Literal["turn", "segment"] = "turn"
+    """Activating the same skill again within this span yields a short note instead of its body."""
 
 
 class Retry(Part):
@@ -165,6 +192,15 @@ class FewShot(Part):
     messages: tuple[dict[str, Any], ...]
 
 
+class File(Part):
+    """A further file of a skill's folder: listed to the model, never run. Part of the digest by its raw bytes."""
+
+    path: str
+    """Relative to the harness folder: `skills/<folder>/<path in Skill.resources>`."""
+    content: str
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+
+
 class Harness(Part):
     """A whole harness. Tuples are in the order in which the model sees them."""
 
@@ -180,6 +216,8 @@ class Harness(Part):
     tools: tuple[Tool, ...] = ()
     hooks: tuple[Hook, ...] = ()
     few_shots: tuple[FewShot, ...] = ()
+    files: tuple[File, ...] = ()
+    """Contents of the skills' resources, in order of path."""
     activation: Activation = Activation()
     limits: Limits = Limits()
     recovery: Recovery = Recovery()

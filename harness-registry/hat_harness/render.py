@@ -1,0 +1,194 @@
+"""What the model reads of a harness: the system prompt, catalogue lines, skill bodies, tool definitions, result envelopes.
+
+Always holds: pure and deterministic; the same harness and room give the same text. A room view is a mapping of key →
+scalar, list of scalars or flat mapping, written one line a key: `list : "red mug" "blue lamp"`, `sale : "ten"`,
+`stage : item "red mug" minutes "5"`. Not here: the conversation (session), token ids (hat_components.data).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hat_harness.spec import Harness, Skill, Tool
+from hat_harness.templates import compile_template, fill, fill_core, render_template
+
+SECTION_FIELDS = ("title", "TITLE", "body")
+SKILL_FIELDS = ("name", "description")
+TOOL_FIELDS = ("name", "description", "parameters")
+RESULT_FIELDS = ("result",)
+BUILT_IN = ("skills", "tools", "room")
+
+
+def _skill_values(skill: Skill) -> dict[str, str]:
+    return {"name": skill.name, "description": skill.description}
+
+
+def _tool_values(tool: Tool) -> dict[str, str]:
+    names = ",".join(_names(tool.parameters))
+    return {"name": tool.name, "description": tool.description, "parameters": names}
+
+
+def _names(schema: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Parameter names; those inside an object as `object.name`."""
+    found = []
+    for name, inner in schema.get("properties", {}).items():
+        nested = _names(inner, f"{prefix}{name}.") if isinstance(inner, Mapping) else []
+        found += nested or [prefix + name]
+    return found
+
+
+def _activation_values(harness: Harness) -> dict[str, str]:
+    activation = harness.activation
+    return {"name": activation.tool, "description": activation.description, "parameters": activation.parameter}
+
+
+def skill_line(harness: Harness, skill: Skill) -> str:
+    """The catalogue line of one skill."""
+    return render_template(harness.layout.skill, SKILL_FIELDS, _skill_values(skill))
+
+
+def skill_quote(harness: Harness, skill: Skill) -> str:
+    """The catalogue line from its first field to its last (what a policy copies to read off the name)."""
+    return fill_core(compile_template(harness.layout.skill, SKILL_FIELDS), _skill_values(skill))
+
+
+def tool_line(harness: Harness, tool: Tool) -> str:
+    """The line of one tool."""
+    return render_template(harness.layout.tool, TOOL_FIELDS, _tool_values(tool))
+
+
+def tool_quote(harness: Harness, tool: Tool) -> str:
+    """The tool's line from its first field to its last."""
+    return fill_core(compile_template(harness.layout.tool, TOOL_FIELDS), _tool_values(tool))
+
+
+def activation_line(harness: Harness) -> str:
+    """The line of the tool that loads a skill; it stands first in the tools section."""
+    return render_template(harness.layout.tool, TOOL_FIELDS, _activation_values(harness))
+
+
+def activation_quote(harness: Harness) -> str:
+    """The activation tool's line from its first field to its last."""
+    return fill_core(compile_template(harness.layout.tool, TOOL_FIELDS), _activation_values(harness))
+
+
+def render_value(value: Any) -> str:
+    """A room value on one line, every scalar in double quotes."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {render_value(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(render_value(inner) for inner in value)
+    if isinstance(value, bool):
+        return '"yes"' if value else '"no"'
+    return f'"{value}"'
+
+
+def room_lines(room: Mapping[str, Any]) -> list[str]:
+    """One line a key, in the mapping's order; empty lists and mappings are left out."""
+    return [f"{key} : {render_value(value)}" for key, value in room.items() if value not in ([], (), {}, None)]
+
+
+def _lines(harness: Harness, section: str, room: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(part path, text) of everything that stands in a section, in order."""
+    prompts = sorted((part for part in harness.prompts if part.section == section), key=lambda p: (p.order, p.id))
+    found = [(f"prompts/{part.id}.md", part.text) for part in prompts if part.text]
+    if section == "skills":
+        found += [(f"skills/{skill.id}", skill_line(harness, skill)) for skill in harness.skills]
+    elif section == "tools" and harness.layout.tools != "schema":
+        if harness.skills:
+            found.append(("activation", activation_line(harness)))
+        found += [(f"tools/{tool.id}", tool_line(harness, tool)) for tool in harness.tools]
+    elif section == "room":
+        found += [("room", line) for line in room_lines(room)]
+    return found
+
+
+def section_title(harness: Harness, section: str) -> str:
+    """The title of the section's first prompt part that has one, else the section's name."""
+    parts = sorted((part for part in harness.prompts if part.section == section), key=lambda p: (p.order, p.id))
+    return next((part.title for part in parts if part.title), section)
+
+
+def _section(harness: Harness, section: str, lines: Sequence[str]) -> str:
+    title = section_title(harness, section)
+    values = {"title": title, "TITLE": title.upper(), "body": harness.layout.join.join(lines)}
+    return fill(compile_template(harness.layout.section, SECTION_FIELDS), values)
+
+
+def render_system(harness: Harness, room: Mapping[str, Any] | None = None) -> str:
+    """The system prompt: sections in the harness's order, each by the layout's template; empty sections are left out."""
+    texts = []
+    for section in harness.sections:
+        lines = [text for _, text in _lines(harness, section, room or {})]
+        if lines:
+            texts.append(_section(harness, section, lines))
+    return "\n".join(texts)
+
+
+def render_skill(harness: Harness, skill: Skill) -> str:
+    """What the model reads when it activates a skill: the body, then a line that lists the folder's further files."""
+    if not skill.resources:
+        return skill.body
+    return skill.body + "\nfiles : " + " ".join(f'"{path}"' for path in skill.resources)
+
+
+def render_result(harness: Harness, text: str) -> str:
+    """A tool result inside the layout's envelope."""
+    template = harness.layout.result
+    return text if template == "{result}" else render_template(template, RESULT_FIELDS, {"result": text})
+
+
+def _function(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": dict(parameters)},
+    }
+
+
+def activation_schema(harness: Harness) -> dict[str, Any]:
+    """JSON Schema of the activation tool's arguments."""
+    parameter = harness.activation.parameter
+    names = [skill.name for skill in harness.skills]
+    return {
+        "type": "object",
+        "properties": {parameter: {"type": "string", "enum": names}},
+        "required": [parameter],
+        "additionalProperties": False,
+    }
+
+
+def tool_definitions(harness: Harness) -> tuple[dict[str, Any], ...]:
+    """OpenAI function definitions, the activation tool first; empty when the layout writes tools inline only."""
+    if harness.layout.tools == "inline":
+        return ()
+    activation = harness.activation
+    found = [_function(tool.name, tool.description, tool.parameters) for tool in harness.tools]
+    if harness.skills:
+        found.insert(0, _function(activation.tool, activation.description, activation_schema(harness)))
+    return tuple(found)
+
+
+def parts_cost(
+    harness: Harness, room: Mapping[str, Any] | None, count: Callable[[str], int]
+) -> list[tuple[str, int]]:
+    """Tokens of every part that stands in the system prompt, in its order, and of tool definitions beside it.
+
+    `count` gives the tokens of a text. Section headings are counted as `section/<name>`; a sum of parts may differ from
+    the tokens of the whole by what a tokeniser joins across their borders.
+    """
+    costs: list[tuple[str, int]] = []
+    for section in harness.sections:
+        lines = _lines(harness, section, room or {})
+        if lines:
+            costs.append((f"section/{section}", count(_section(harness, section, ["" for _ in lines]))))
+            costs += [(path, count(text)) for path, text in lines]
+    definitions = tool_definitions(harness)
+    if definitions:
+        import json
+
+        costs += [
+            (f"definitions/{item['function']['name']}", count(json.dumps(item, ensure_ascii=False)))
+            for item in definitions
+        ]
+    return costs
