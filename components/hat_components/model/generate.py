@@ -1,4 +1,4 @@
-"""`MicroModel`: samples the next assistant message of many sessions at once, keeping each session's cache for its turns.
+"""`MicroModel`: samples the next message of many sessions at once, keeping each session's cache for its turns.
 
 Always holds: greedy in float32 it writes what transformers' `generate` writes, token by token; what a session sampled
 stays token-in/token-out for its next call; a row's random numbers depend on (seed, session, call) only, not on its
@@ -99,7 +99,7 @@ class Sampler:
         self._decode(order, logits, temperature)
 
     def _prefill(self, rows: list[_Row], start: int, end: int, logits: torch.Tensor) -> None:
-        """Compute the prompts' tokens that no cache covers, for cache rows `start` to `end`, in groups of like length."""
+        """Compute what no cache covers of the prompts in cache rows `start` to `end`, in groups of like length."""
         while start < end:
             group = rows[start : min(end, start + PREFILL_ROWS)]
             pieces = [row.prompt[row.length :] for row in group]
@@ -169,7 +169,7 @@ def common_length(one: Sequence[int], other: Sequence[int]) -> int:
 def draw(
     logits: torch.Tensor, temperature: float, uniforms: Sequence[Callable[[], float]]
 ) -> tuple[list[int], list[float]]:
-    """One token per row of `logits` [B, V], by inverting the cumulative distribution, and its natural-log probability."""
+    """One token per row of `logits` [B, V], by inverting the cumulative distribution, and its natural log."""
     logprobs = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0:
         tokens = logits.argmax(dim=-1)

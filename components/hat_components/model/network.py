@@ -152,7 +152,7 @@ class Network:
             keys, values = cache.store[0, number, rows], cache.store[1, number, rows]  # [B, G, S, D]
             mixed = self._linear(self._rms(x, block["norm1"]), block["qkv"])
             mixed = mixed.view(batch, new, self.heads + 2 * self.kv_heads, self.dim)
-            q, k, v = mixed.split((self.heads, self.kv_heads, self.kv_heads), dim=2)
+            q, k, v = torch.split(mixed, [self.heads, self.kv_heads, self.kv_heads], dim=2)
             q = self._rotate(self._rms(q, block["qnorm"]).transpose(1, 2), cos, sin)
             k = self._rotate(self._rms(k, block["knorm"]).transpose(1, 2), cos, sin)
             v = v.transpose(1, 2)

@@ -37,17 +37,17 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    hidden: int = Field(192, ge=8)
+    hidden: int = Field(default=192, ge=8)
     """Width of the residual stream."""
-    layers: int = Field(3, ge=1)
-    heads: int = Field(6, ge=1)
-    kv_heads: int = Field(6, ge=1)
+    layers: int = Field(default=3, ge=1)
+    heads: int = Field(default=6, ge=1)
+    kv_heads: int = Field(default=6, ge=1)
     """Key and value heads; fewer than `heads` shares them and makes the cache smaller."""
-    feed_forward: int = Field(512, ge=8)
-    max_positions: int = Field(2048, ge=16)
+    feed_forward: int = Field(default=512, ge=8)
+    max_positions: int = Field(default=2048, ge=16)
     """Longest segment in tokens."""
-    rope_theta: float = Field(10_000.0, gt=0)
-    initializer_range: float = Field(0.02, gt=0)
+    rope_theta: float = Field(default=10_000.0, gt=0)
+    initializer_range: float = Field(default=0.02, gt=0)
 
     @model_validator(mode="after")
     def _divides(self) -> ModelConfig:

@@ -114,9 +114,9 @@ class TokenizerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    vocab_size: int = Field(2048, ge=300, le=65536)
+    vocab_size: int = Field(default=2048, ge=300, le=65536)
     """Entries of the BPE, its two special tokens included; the fused tokens come on top."""
-    word_weight: int = Field(60, ge=0, le=10_000)
+    word_weight: int = Field(default=60, ge=0, le=10_000)
     """How often each given word counts in each of its three forms (bare, after a space, after an underscore)."""
 
 
