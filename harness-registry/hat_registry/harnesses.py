@@ -1,0 +1,277 @@
+"""Harness versions: push, get, list, search, lineage. A version is immutable and is named by its digest.
+
+Always holds: the same content has the same digest, whoever pushes it, and a repeated push changes nothing; a version is
+visible only when all its blobs are stored. Not here: pointers, proposals (they move names, not content).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from hat_harness.digest import harness_digest, part_digests
+from hat_harness.load import load_harness
+from hat_harness.spec import Harness
+from hat_registry import clock, ledger
+from hat_registry.accounts import Actor
+from hat_registry.errors import ConflictError, InvalidError, NotFoundError
+from hat_registry.store.blobs import BlobStore
+from hat_registry.store.tables import harness_version, pointer
+
+MAX_FILES = 2_000
+MAX_BYTES = 32 * 1024 * 1024
+"""Of a whole harness, uncompressed."""
+
+Files = Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version. `files` maps paths to blob digests, `parts` to the digests that the version's digest is made of."""
+
+    workspace: str
+    name: str
+    digest: str
+    number: int
+    parent: str | None
+    author: str
+    message: str
+    created_at: str
+    files: Mapping[str, str]
+    parts: Mapping[str, str]
+
+
+def read_folder(root: Path) -> dict[str, bytes]:
+    """All files of a harness folder by POSIX path. Symlinks and files past the limits are refused."""
+    found: dict[str, bytes] = {}
+    total = 0
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink():
+            raise InvalidError("a symlink is not part of a harness", place=str(path), cure="replace it by the file")
+        if not path.is_file() or any(part.startswith(".") for part in path.relative_to(root).parts):
+            continue
+        total += path.stat().st_size
+        _within(len(found) + 1, total)
+        found[path.relative_to(root).as_posix()] = path.read_bytes()
+    return found
+
+
+def read_tar(content: bytes) -> dict[str, bytes]:
+    """The files of a tar or tar.gz. Links, devices, absolute or climbing paths, and bombs are refused."""
+    found: dict[str, bytes] = {}
+    total = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:*") as archive:
+            for member in archive:
+                if member.isdir():
+                    continue
+                name = _safe_path(member.name)
+                if not member.isreg():
+                    raise InvalidError(f"{name} is not a regular file", cure="pack files only")
+                total += member.size
+                _within(len(found) + 1, total)
+                stream = archive.extractfile(member)
+                found[name] = stream.read(member.size) if stream else b""
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise InvalidError(f"not a readable tar: {error}", cure="send a tar or tar.gz of the harness folder") from None
+    return found
+
+
+def write_tar(files: Files) -> bytes:
+    """A tar of `files` with fixed times and owners: the same files give the same bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(files):
+            info = tarfile.TarInfo(name)
+            info.size = len(files[name])
+            archive.addfile(info, io.BytesIO(files[name]))
+    return buffer.getvalue()
+
+
+def parse(files: Files) -> Harness:
+    """The validated harness that `files` make. Raises hat_harness.errors.LoadError with every problem."""
+    with tempfile.TemporaryDirectory(prefix="hatstack-push-") as folder:
+        root = Path(folder)
+        for name, content in files.items():
+            path = root / _safe_path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return load_harness(root)
+
+
+def store_blobs(blobs: BlobStore, files: Files) -> dict[str, str]:
+    """Store all files before any row refers to them; path → blob digest."""
+    return {name: blobs.put(content) for name, content in sorted(files.items())}
+
+
+def push(
+    tx: Connection,
+    actor: Actor,
+    harness: Harness,
+    files: Mapping[str, str],
+    *,
+    message: str,
+    parent: str | None = None,
+) -> tuple[Version, bool]:
+    """Register a version whose blobs are stored; (version, changed). The same content again: (the old one, False)."""
+    actor.require("push", harness.name)
+    if not message.strip():
+        raise InvalidError("a version needs a message", cure="say in a sentence what the change does")
+    digest = harness_digest(harness)
+    present = find(tx, actor.workspace, harness.name, digest)
+    if present is not None:
+        return present, False
+    if parent is not None and find(tx, actor.workspace, harness.name, parent) is None:
+        raise NotFoundError(f"parent {parent} is not a version of {harness.name}")
+    here = (harness_version.c.workspace == actor.workspace, harness_version.c.name == harness.name)
+    number = (tx.execute(select(func.max(harness_version.c.number)).where(*here)).scalar_one() or 0) + 1
+    manifest = {"format": 1, "parts": dict(part_digests(harness)), "files": dict(files)}
+    at = clock.text(clock.now())
+    try:
+        tx.execute(
+            insert(harness_version).values(
+                workspace=actor.workspace,
+                name=harness.name,
+                digest=digest,
+                number=number,
+                parent=parent,
+                author=actor.account,
+                message=message.strip(),
+                created_at=at,
+                manifest=json.dumps(manifest, sort_keys=True),
+            )
+        )
+    except IntegrityError:
+        raise ConflictError(f"another version of {harness.name} was pushed at once", cure="push again") from None
+    data = {"digest": digest, "number": number, "parent": parent or "", "message": message.strip()}
+    ledger.append(tx, actor.workspace, actor.account, "push", f"harness:{harness.name}", data, at)
+    version = find(tx, actor.workspace, harness.name, digest)
+    if version is None:
+        raise ConflictError(f"{harness.name} vanished while it was pushed")
+    return version, True
+
+
+def find(tx: Connection, workspace: str, name: str, digest: str) -> Version | None:
+    """The version of `name` with `digest`, or None."""
+    found = tx.execute(
+        select(harness_version).where(
+            harness_version.c.workspace == workspace,
+            harness_version.c.name == name,
+            harness_version.c.digest == digest,
+        )
+    ).first()
+    return _version(found) if found else None
+
+
+def get(tx: Connection, workspace: str, name: str, selector: str) -> Version:
+    """A version by full digest, by a unique prefix of at least 8 hex digits, by number (`v12` or `12`) or by pointer."""
+    here = (harness_version.c.workspace == workspace, harness_version.c.name == name)
+    bare = selector.removeprefix("v")
+    if selector.startswith("sha256:"):
+        query = select(harness_version).where(*here, harness_version.c.digest.startswith(selector, autoescape=True))
+    elif bare.isdigit() and len(bare) < 8:
+        query = select(harness_version).where(*here, harness_version.c.number == int(bare))
+    else:
+        moved = select(pointer.c.digest).where(
+            pointer.c.workspace == workspace,
+            pointer.c.kind == "harness",
+            pointer.c.name == name,
+            pointer.c.pointer == selector,
+        )
+        query = select(harness_version).where(*here, harness_version.c.digest == moved.scalar_subquery())
+    found = tx.execute(query.limit(2)).all()
+    if len(found) == 2:
+        raise InvalidError(f"{selector} fits several versions of {name}", cure="give more digits")
+    if not found or (selector.startswith("sha256:") and len(selector) < 15):
+        raise NotFoundError(f"no version {selector} of harness {name}", place=workspace, cure=f"hat harness log {name}")
+    return _version(found[0])
+
+
+def files_of(blobs: BlobStore, version: Version) -> dict[str, bytes]:
+    """The files of a version, each checked against its digest."""
+    return {name: blobs.get(digest) for name, digest in sorted(version.files.items())}
+
+
+def log(tx: Connection, workspace: str, name: str, *, before: int | None = None, limit: int = 50) -> list[Version]:
+    """Versions of a name, newest first."""
+    query = select(harness_version).where(harness_version.c.workspace == workspace, harness_version.c.name == name)
+    if before is not None:
+        query = query.where(harness_version.c.number < before)
+    return [_version(row) for row in tx.execute(query.order_by(harness_version.c.number.desc()).limit(limit))]
+
+
+def names(
+    tx: Connection, workspace: str, *, search: str = "", after: str = "", limit: int = 50
+) -> list[tuple[str, int, str]]:
+    """(name, number of versions, time of the newest), by name; `search` looks into names and messages."""
+    query = (
+        select(harness_version.c.name, func.max(harness_version.c.number), func.max(harness_version.c.created_at))
+        .where(harness_version.c.workspace == workspace, harness_version.c.name > after)
+        .group_by(harness_version.c.name)
+        .order_by(harness_version.c.name)
+        .limit(limit)
+    )
+    if search:
+        query = query.where(
+            or_(
+                harness_version.c.name.contains(search, autoescape=True),
+                harness_version.c.message.contains(search, autoescape=True),
+                harness_version.c.digest.startswith(search, autoescape=True),
+            )
+        )
+    return [(row[0], row[1], row[2]) for row in tx.execute(query)]
+
+
+def lineage(tx: Connection, workspace: str, name: str, digest: str, limit: int = 100) -> list[Version]:
+    """The version and its ancestors, nearest first."""
+    found: list[Version] = []
+    seen: set[str] = set()
+    current: str | None = digest
+    while current and current not in seen and len(found) < limit:
+        seen.add(current)
+        version = find(tx, workspace, name, current)
+        if version is None:
+            break
+        found.append(version)
+        current = version.parent
+    return found
+
+
+def _version(row: Any) -> Version:
+    manifest = json.loads(row.manifest)
+    return Version(
+        row.workspace,
+        row.name,
+        row.digest,
+        row.number,
+        row.parent,
+        row.author,
+        row.message,
+        row.created_at,
+        manifest["files"],
+        manifest["parts"],
+    )
+
+
+def _safe_path(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or not path.parts:
+        raise InvalidError(f"path {name[:120]!r} leaves the harness folder", cure="use relative paths inside it")
+    return path.as_posix()
+
+
+def _within(files: int, size: int) -> None:
+    if files > MAX_FILES or size > MAX_BYTES:
+        raise InvalidError(
+            f"the harness is too large ({files} files, {size} bytes so far)",
+            cure=f"stay within {MAX_FILES} files and {MAX_BYTES >> 20} MiB",
+        )

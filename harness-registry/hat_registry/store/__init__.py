@@ -1,0 +1,1 @@
+"""Rows (SQLAlchemy on SQLite or Postgres) and blobs (a folder or S3). Knows no rules of the domain."""
