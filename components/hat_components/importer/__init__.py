@@ -1,0 +1,1 @@
+"""Step `import`: OpenAI-format conversations from elsewhere become a validated, scrubbed, purpose-tagged dataset."""
