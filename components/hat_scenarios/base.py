@@ -1,7 +1,7 @@
 """What a scenario is: items to answer, a tool backend over each item's room, a scripted expert and a scorer.
 
-The core knows no scenario; it speaks to these shapes. Always holds: the same (seed, split, index) gives the same bytes
-on every machine, and splits never share an item. Not here: harness texts (they are folders), training, suites.
+The core knows no scenario; it speaks to these shapes. Always holds: the same (seed, split, index) gives the same
+bytes on every machine, and splits never share an item. Not here: harness texts (they are folders), training, suites.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from hat_harness.errors import PlatformError
-from hat_harness.events import CallModel, ModelOutput
+from hat_harness.events import CallModel, Event, ModelOutput, RoomEvent, ViewerMessage
 from hat_harness.ports import ToolBackend
 from hat_harness.spec import Harness
 from hat_harness.trace import Trace
@@ -63,6 +63,8 @@ class Turn(Record):
     data: dict[str, Any] = Field(default_factory=dict)
     intent: str
     gold: Gold
+    notes: dict[str, Any] = Field(default_factory=dict)
+    """What the scenario's own expert and backend need to know of the turn; never shown to a model."""
 
 
 class Item(Record):
@@ -129,3 +131,12 @@ class Scenario(Protocol):
 
     def vocabulary(self, held_out: bool = False) -> Vocabulary:
         """Words for augmentation; the two pools share none."""
+
+
+def event_of(turn: Turn) -> Event:
+    """The turn as a session takes it: viewers' comments, or a room event with its data."""
+    if turn.event in ("comment", "batch"):
+        return ViewerMessage(turn.texts, turn.viewers)
+    if turn.event == "viewer_entered" or turn.event == "order_placed" or turn.event == "item_on_sale":
+        return RoomEvent(turn.event, turn.data)
+    return RoomEvent("state", turn.data)
