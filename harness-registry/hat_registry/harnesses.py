@@ -6,13 +6,11 @@ visible only when all its blobs are stored. Not here: pointers, proposals (they 
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, or_, select
@@ -23,15 +21,10 @@ from hat_harness.load import load_harness
 from hat_harness.spec import Harness
 from hat_registry import clock, ledger
 from hat_registry.accounts import Actor
+from hat_registry.archive import Files, safe_path
 from hat_registry.errors import ConflictError, InvalidError, NotFoundError
 from hat_registry.store.blobs import BlobStore
 from hat_registry.store.tables import harness_version, pointer
-
-MAX_FILES = 2_000
-MAX_BYTES = 32 * 1024 * 1024
-"""Of a whole harness, uncompressed."""
-
-Files = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,59 +43,12 @@ class Version:
     parts: Mapping[str, str]
 
 
-def read_folder(root: Path) -> dict[str, bytes]:
-    """All files of a harness folder by POSIX path. Symlinks and files past the limits are refused."""
-    found: dict[str, bytes] = {}
-    total = 0
-    for path in sorted(root.rglob("*")):
-        if path.is_symlink():
-            raise InvalidError("a symlink is not part of a harness", place=str(path), cure="replace it by the file")
-        if not path.is_file() or any(part.startswith(".") for part in path.relative_to(root).parts):
-            continue
-        total += path.stat().st_size
-        _within(len(found) + 1, total)
-        found[path.relative_to(root).as_posix()] = path.read_bytes()
-    return found
-
-
-def read_tar(content: bytes) -> dict[str, bytes]:
-    """The files of a tar or tar.gz. Links, devices, absolute or climbing paths, and bombs are refused."""
-    found: dict[str, bytes] = {}
-    total = 0
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:*") as archive:
-            for member in archive:
-                if member.isdir():
-                    continue
-                name = _safe_path(member.name)
-                if not member.isreg():
-                    raise InvalidError(f"{name} is not a regular file", cure="pack files only")
-                total += member.size
-                _within(len(found) + 1, total)
-                stream = archive.extractfile(member)
-                found[name] = stream.read(member.size) if stream else b""
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise InvalidError(f"not a readable tar: {error}", cure="send a tar or tar.gz of the harness folder") from None
-    return found
-
-
-def write_tar(files: Files) -> bytes:
-    """A tar of `files` with fixed times and owners: the same files give the same bytes."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name in sorted(files):
-            info = tarfile.TarInfo(name)
-            info.size = len(files[name])
-            archive.addfile(info, io.BytesIO(files[name]))
-    return buffer.getvalue()
-
-
 def parse(files: Files) -> Harness:
     """The validated harness that `files` make. Raises hat_harness.errors.LoadError with every problem."""
     with tempfile.TemporaryDirectory(prefix="hatstack-push-") as folder:
         root = Path(folder)
         for name, content in files.items():
-            path = root / _safe_path(name)
+            path = root / safe_path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return load_harness(root)
@@ -122,7 +68,7 @@ def push(
     message: str,
     parent: str | None = None,
 ) -> tuple[Version, bool]:
-    """Register a version whose blobs are stored; (version, changed). The same content again: (the old one, False)."""
+    """Register a version whose blobs are stored: (version, changed). The same content again: (old one, False)."""
     actor.require("push", harness.name)
     if not message.strip():
         raise InvalidError("a version needs a message", cure="say in a sentence what the change does")
@@ -173,7 +119,7 @@ def find(tx: Connection, workspace: str, name: str, digest: str) -> Version | No
 
 
 def get(tx: Connection, workspace: str, name: str, selector: str) -> Version:
-    """A version by full digest, by a unique prefix of at least 8 hex digits, by number (`v12` or `12`) or by pointer."""
+    """A version by digest, by a unique prefix of at least 8 hex digits, by number (`v12` or `12`) or by pointer."""
     here = (harness_version.c.workspace == workspace, harness_version.c.name == name)
     bare = selector.removeprefix("v")
     if selector.startswith("sha256:"):
@@ -260,18 +206,3 @@ def _version(row: Any) -> Version:
         manifest["files"],
         manifest["parts"],
     )
-
-
-def _safe_path(name: str) -> str:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or not path.parts:
-        raise InvalidError(f"path {name[:120]!r} leaves the harness folder", cure="use relative paths inside it")
-    return path.as_posix()
-
-
-def _within(files: int, size: int) -> None:
-    if files > MAX_FILES or size > MAX_BYTES:
-        raise InvalidError(
-            f"the harness is too large ({files} files, {size} bytes so far)",
-            cure=f"stay within {MAX_FILES} files and {MAX_BYTES >> 20} MiB",
-        )

@@ -224,6 +224,11 @@ def promote(tx: Connection, actor: Actor, identity: str) -> pointers.Position:
     return position
 
 
+def preview(tx: Connection, found: Proposal) -> list[gates.Result]:
+    """The gates as they would come out now; nothing is kept."""
+    return _evaluate(tx, found)[0]
+
+
 def _evaluate(tx: Connection, found: Proposal) -> tuple[list[gates.Result], list[str]]:
     needed = pointers.protection(tx, found.workspace, found.kind, found.pointer)
     context, used = evidence.context(tx, found.workspace, found.to_digest, found.from_digest)

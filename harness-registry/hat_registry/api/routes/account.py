@@ -1,0 +1,89 @@
+"""`/me`, `/accounts`, `/tokens`: who one is, roles, and tokens that are shown once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from hat_registry import accounts
+from hat_registry.api.access import CurrentActor, CurrentRegistry
+
+router = APIRouter(tags=["account"])
+
+
+class NewAccount(BaseModel):
+    """Body that makes an account."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(min_length=1, max_length=128)
+    display: str = Field(default="", max_length=256)
+    password: str | None = Field(default=None, max_length=1024)
+
+
+class NewGrant(BaseModel):
+    """Body that gives a role."""
+
+    model_config = ConfigDict(extra="forbid")
+    role: accounts.Role
+    harness: str = Field(default="*", min_length=1, max_length=128)
+
+
+class NewToken(BaseModel):
+    """Body that issues a token of one's own."""
+
+    model_config = ConfigDict(extra="forbid")
+    label: str = Field(min_length=1, max_length=256)
+    scopes: list[accounts.Permission] = Field(min_length=1)
+    days: Annotated[int, Field(ge=1, le=3650)] | None = 90
+
+
+@router.get("/me")
+async def me(actor: CurrentActor) -> dict[str, Any]:
+    """The account that the credentials belong to, and what it may do."""
+    permissions = sorted({held for roles in accounts.PERMISSIONS.values() for held in roles if actor.may(held)})
+    grants = {harness: sorted(roles) for harness, roles in actor.grants.items()}
+    return {"account": actor.account, "workspace": actor.workspace, "grants": grants, "permissions": permissions}
+
+
+@router.post("/accounts", status_code=201)
+def create_account(body: NewAccount, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Make an account without any role."""
+    with registry.database.write() as tx:
+        accounts.create(tx, actor, body.name, display=body.display, password=body.password)
+    return {"name": body.name}
+
+
+@router.post("/accounts/{name}/grants", status_code=201)
+def give_role(name: str, body: NewGrant, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Give a role; a repeated grant changes nothing."""
+    with registry.database.write() as tx:
+        accounts.give(tx, actor, name, body.role, body.harness)
+    return {"account": name, **body.model_dump()}
+
+
+@router.delete("/accounts/{name}/grants/{role}")
+def take_role(
+    name: str, role: accounts.Role, actor: CurrentActor, registry: CurrentRegistry, harness: str = "*"
+) -> dict[str, Any]:
+    """Take a role away; the last admin stays."""
+    with registry.database.write() as tx:
+        accounts.take(tx, actor, name, role, harness)
+    return {"account": name, "role": role, "harness": harness}
+
+
+@router.post("/tokens", status_code=201)
+def issue_token(body: NewToken, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """A token; its secret is in this answer and nowhere else."""
+    with registry.database.write() as tx:
+        identity, secret = accounts.issue_token(tx, actor, label=body.label, scopes=body.scopes, days=body.days)
+    return {"id": identity, "secret": secret}
+
+
+@router.delete("/tokens/{identity}")
+def revoke_token(identity: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Revoke a token; a second time changes nothing."""
+    with registry.database.write() as tx:
+        accounts.revoke_token(tx, actor, identity)
+    return {"id": identity, "revoked": True}

@@ -1,0 +1,47 @@
+"""`/releases`: model + harness + serving profile."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from hat_registry import evidence, releases
+from hat_registry.api.access import CurrentActor, CurrentRegistry
+
+router = APIRouter(tags=["release"])
+
+
+@router.get("/releases")
+async def list_releases(
+    actor: CurrentActor,
+    registry: CurrentRegistry,
+    name: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> dict[str, Any]:
+    """Releases, newest first."""
+    actor.require("read")
+    with registry.database.read() as tx:
+        return {"items": releases.listing(tx, actor.workspace, name=name, limit=limit)}
+
+
+@router.post("/releases", status_code=201)
+def add_release(
+    body: releases.Release, actor: CurrentActor, registry: CurrentRegistry, response: Response
+) -> dict[str, Any]:
+    """Register a release; 200 with `changed: false` when it is known."""
+    with registry.database.write() as tx:
+        digest, changed = releases.add(tx, actor, body)
+    response.status_code = 201 if changed else 200
+    return {"digest": digest, "changed": changed}
+
+
+@router.get("/releases/{digest}")
+async def get_release(digest: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """One release with the evidence about it."""
+    actor.require("read")
+    with registry.database.read() as tx:
+        found = releases.get(tx, actor.workspace, digest)
+        pieces = evidence.of_subject(tx, actor.workspace, digest)
+    told = [{"digest": identity, **piece.model_dump(mode="json")} for identity, piece in pieces]
+    return {"digest": digest, **found.model_dump(mode="json"), "evidence": told}

@@ -1,0 +1,175 @@
+"""A light client of the registry: pointer → digest → harness, with caches that make an outage harmless.
+
+Always holds: what comes out has the digest that was asked for; a digest is fetched once and kept for good; a pointer is
+asked again after `ttl_s`, and while the registry is away the last good answer stands, marked stale.
+Imports only the standard library and hat_harness. Not here: writing (hat_registry.api), change streams (watch).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hat_harness.digest import harness_digest
+from hat_harness.errors import Kind, PlatformError
+from hat_harness.load import load_harness
+from hat_harness.spec import Harness
+
+TIMEOUT_S = 5.0
+MAX_ANSWER = 64 * 1024 * 1024
+
+
+class ClientError(PlatformError):
+    """The registry cannot answer and nothing is cached, or it answered with an error."""
+
+    kind: Kind = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Where a pointer stands. `stale` is true when the registry could not be asked and the last good answer stands."""
+
+    name: str
+    pointer: str
+    digest: str
+    revision: int
+    urgent: bool
+    stale: bool = False
+
+
+class Client:
+    """Reads harnesses from a registry at `url`; `cache` is a folder that survives restarts."""
+
+    def __init__(
+        self,
+        url: str,
+        cache: Path,
+        *,
+        token: str = "",
+        ttl_s: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if urllib.parse.urlsplit(url).scheme not in {"http", "https"}:
+            raise ClientError(f"{url[:80]!r} is not an HTTP address", cure="e.g. http://127.0.0.1:8700")
+        self._url = url.rstrip("/")
+        self._cache = cache
+        self._token = token
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._pointers: dict[tuple[str, str], tuple[float, Resolved]] = {}
+        self._harnesses: dict[str, Harness] = {}
+        cache.mkdir(parents=True, exist_ok=True)
+
+    def resolve(self, name: str, pointer: str) -> Resolved:
+        """Where `pointer` of `name` stands; from memory within `ttl_s`."""
+        kept = self._pointers.get((name, pointer))
+        now = self._clock()
+        if kept is not None and now < kept[0]:
+            return kept[1]
+        return self._ask(name, pointer, now)
+
+    def harness(self, name: str, pointer: str) -> tuple[Resolved, Harness]:
+        """The pointer's position and the harness there."""
+        resolved = self.resolve(name, pointer)
+        return resolved, self.by_digest(name, resolved.digest)
+
+    def by_digest(self, name: str, digest: str) -> Harness:
+        """The harness with `digest`; fetched once, checked, kept in memory and on disk."""
+        known = self._harnesses.get(digest)
+        if known is not None:
+            return known
+        folder = self._cache / "harnesses" / digest.removeprefix("sha256:")
+        if folder.is_dir():
+            found = load_harness(folder)
+            if harness_digest(found) == digest:
+                self._harnesses[digest] = found
+                return found
+        found = self._fetch(name, digest, folder)
+        self._harnesses[digest] = found
+        return found
+
+    def _ask(self, name: str, pointer: str, now: float) -> Resolved:
+        path = f"/api/v1/harnesses/{_quoted(name)}/pointers/{_quoted(pointer)}"
+        note = self._cache / "pointers" / f"{_quoted(name)}@{_quoted(pointer)}.json"
+        try:
+            answer = json.loads(self._get(path))
+            resolved = Resolved(name, pointer, answer["digest"], answer["revision"], answer["urgent"])
+            _write(note, json.dumps(answer).encode())
+        except ClientError as error:
+            if error.kind != "unavailable":
+                raise
+            try:
+                answer = json.loads(note.read_bytes())
+            except (OSError, ValueError):
+                raise error from None
+            resolved = Resolved(name, pointer, answer["digest"], answer["revision"], answer["urgent"], stale=True)
+        self._pointers[name, pointer] = (now + self._ttl_s, resolved)
+        return resolved
+
+    def _fetch(self, name: str, digest: str, folder: Path) -> Harness:
+        # The archive reader lives beside the server's own, so that both refuse the same traps.
+        from hat_registry.archive import read_tar
+
+        content = self._get(f"/api/v1/harnesses/{_quoted(name)}/versions/{_quoted(digest)}/archive")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as temporary:
+            root = Path(temporary) / "harness"
+            for path, data in read_tar(content).items():
+                _write(root / path, data)
+            found = load_harness(root)
+            if harness_digest(found) != digest:
+                raise ClientError(f"the registry sent other content than {digest}", place=self._url)
+            if not folder.exists():
+                root.rename(folder)
+        return found
+
+    def _get(self, path: str) -> bytes:
+        request = urllib.request.Request(self._url + path)  # noqa: S310 - the scheme was checked in the constructor
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - as above
+                content: bytes = answer.read(MAX_ANSWER)
+        except urllib.error.HTTPError as error:
+            raise _refused(error, path) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise ClientError(
+                f"the registry does not answer: {reason}", place=self._url, cure="the last good version stays in use"
+            ) from None
+        return content
+
+
+def _refused(error: urllib.error.HTTPError, path: str) -> ClientError:
+    try:
+        told: dict[str, Any] = json.loads(error.read(65_536))
+    except (ValueError, OSError):
+        told = {}
+    made = ClientError(str(told.get("title", error.reason)), place=path, cure=str(told.get("cure", "")))
+    made.kind = told.get("kind", "unavailable") if error.code < 500 else "unavailable"
+    return made
+
+
+def _quoted(part: str) -> str:
+    return urllib.parse.quote(part, safe="")
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
