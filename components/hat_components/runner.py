@@ -1,7 +1,7 @@
 """Runs one step as a process: `python -m hat_components.<step> --config FILE --input NAME=PATH --out DIR`.
 
-Always holds: `DIR/result.json` appears last and only when the step ended well; an expected error is told in one line with
-its cure, never as a traceback, and its kind decides the exit code. Paths in `result.json` are relative to DIR.
+Always holds: `DIR/result.json` appears last and only when the step ended well; an expected error is told in one line
+with its cure, never as a traceback, and its kind decides the exit code. Paths in `result.json` are relative to DIR.
 Not here: run folders, caching, retries (hat_pipelines), what a step does.
 """
 
