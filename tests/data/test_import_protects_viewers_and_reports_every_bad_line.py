@@ -1,4 +1,4 @@
-"""Imported conversations are valid, scrubbed, tagged and split for good, or nothing is imported and every reason is said."""
+"""Imported conversations are valid, scrubbed, tagged and split, or nothing is imported and every reason is said."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Step `register`: arms, curves and evidence go to MLflow, the better arm becomes a candidate model version."""

@@ -1,0 +1,1 @@
+"""Step `report`: one self-contained HTML page that says what a run did and how sure that is."""

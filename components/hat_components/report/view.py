@@ -1,0 +1,280 @@
+"""Turns the material of a report into what the page shows: tables, plots beside their tables, contrasts.
+
+Always holds: every plot's numbers stand in a table too; scores are shown in percent with their 95 % interval; a
+difference between arms is a paired one over the same items. Not here: markup (page.html.j2), reading (gather).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hat_components.evaluate.result import Evaluation, Interval, SuiteResult
+from hat_components.report import conversations, svg
+from hat_components.report.config import Config
+from hat_components.report.gather import Material
+from hat_stats.bootstrap import paired_bootstrap
+
+NAMES = {
+    "average": "AVG",
+    "accuracy": "Accuracy",
+    "effectiveness": "Effectiveness",
+    "skill_selection": "Skill Selection",
+    "tool_rationality": "Tool Rationality",
+    "exact": "Exact calls",
+    "names": "Right tools",
+    "followed": "Followed",
+    "prompt_strict": "Prompt, strict",
+    "prompt_loose": "Prompt, loose",
+    "instruction_strict": "Instruction, strict",
+    "instruction_loose": "Instruction, loose",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: the first column is text, the others are figures."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the page; `plots` are SVG texts that `tables` repeat in figures."""
+
+    id: str
+    title: str
+    lead: str
+    tables: tuple[Table, ...] = ()
+    plots: tuple[str, ...] = field(default=())
+
+
+def build(config: Config, material: Material) -> dict[str, Any]:
+    """Everything that the template needs."""
+    evaluations = dict(sorted(material.evaluations.items()))
+    sections = [
+        _suites(evaluations),
+        _metrics(evaluations),
+        _contrasts(config, evaluations),
+        _intents(evaluations),
+        _families(evaluations),
+        _curves(material),
+        _datasets(material),
+        _lineage(material, evaluations),
+    ]
+    chosen = conversations.choose(evaluations, config.conversations)
+    shown = [
+        one
+        for arm, wanted in chosen.items()
+        for one in conversations.read(_traces(material, arm, len(evaluations)), arm, wanted)
+    ]
+    return {
+        "title": config.title,
+        "run": config.run,
+        "sections": [section for section in sections if section is not None],
+        "conversations": shown,
+        "missing": material.missing,
+        "headline": _headline(evaluations),
+        "names": NAMES,
+    }
+
+
+def _traces(material: Material, arm: str, arms: int) -> Any:
+    from pathlib import Path
+
+    found = material.traces.get(arm) or (material.traces.get("") if arms == 1 else None)
+    return found or Path("/nonexistent")
+
+
+def percent(value: float) -> str:
+    """A share as percent with one decimal."""
+    return f"{100 * value:.1f}"
+
+
+def interval(score: Interval) -> str:
+    """`mean [low, high]` in percent."""
+    return f"{percent(score.mean)} [{percent(score.low)}, {percent(score.high)}]"
+
+
+def _suite_ids(evaluations: dict[str, Evaluation]) -> list[str]:
+    return list(dict.fromkeys(suite.id for evaluation in evaluations.values() for suite in evaluation.suites))
+
+
+def _first(evaluations: dict[str, Evaluation], ident: str) -> SuiteResult:
+    return next(found for evaluation in evaluations.values() if (found := evaluation.suite(ident)) is not None)
+
+
+def _headline(evaluations: dict[str, Evaluation]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Per arm the headline of its first suites, for the top of the page."""
+    return [
+        (arm, [(suite.id.upper(), percent(suite.scores[suite.headline].mean)) for suite in evaluation.suites[:5]])
+        for arm, evaluation in evaluations.items()
+    ]
+
+
+def _suites(evaluations: dict[str, Evaluation]) -> Section | None:
+    if not evaluations:
+        return None
+    rows, groups = [], []
+    for ident in _suite_ids(evaluations):
+        first = _first(evaluations, ident)
+        cells = [f"{ident.upper()} · {first.title}", str(first.n), NAMES.get(first.headline, first.headline)]
+        bars = []
+        for index, (arm, evaluation) in enumerate(evaluations.items()):
+            suite = evaluation.suite(ident)
+            cells.append("—" if suite is None else interval(suite.scores[suite.headline]))
+            if suite is not None:
+                score = suite.scores[suite.headline]
+                bars.append(svg.Bar(arm, 100 * score.mean, 100 * score.low, 100 * score.high, index))
+        rows.append(tuple(cells))
+        groups.append((f"{ident.upper()} · {first.title}", bars))
+    table = Table("Suites by arm", ("Suite", "n", "Score", *evaluations), tuple(rows), "mean [95 % interval], percent")
+    seeds = sorted({evaluation.seeds for evaluation in evaluations.values()})
+    lead = f"Headline score of every suite, {' and '.join(seeds)} seeds. AVG is the mean of Accuracy and Effectiveness."
+    return Section("suites", "Suites", lead, (table,), (svg.bars("Suites by arm, percent", groups),))
+
+
+def _metrics(evaluations: dict[str, Evaluation]) -> Section | None:
+    tables = []
+    for ident in _suite_ids(evaluations):
+        metrics = list(_first(evaluations, ident).scores)
+        rows = []
+        for arm, evaluation in evaluations.items():
+            suite = evaluation.suite(ident)
+            if suite is not None:
+                rows.append((arm, str(suite.n), *(interval(suite.scores[metric]) for metric in metrics)))
+        head = ("Arm", "n", *(NAMES.get(metric, metric) for metric in metrics))
+        tables.append(Table(f"{ident.upper()} in detail", head, tuple(rows)))
+    return (
+        Section("metrics", "Scores in detail", "All scores of every suite, percent.", tuple(tables)) if tables else None
+    )
+
+
+def _contrasts(config: Config, evaluations: dict[str, Evaluation]) -> Section | None:
+    rows = []
+    base = config.baseline or next(iter(evaluations), "")
+    for ident in _suite_ids(evaluations) if base in evaluations else []:
+        held = evaluations[base].suite(ident)
+        for arm, evaluation in evaluations.items():
+            suite = evaluation.suite(ident)
+            if arm != base and suite is not None and held is not None:
+                rows.append(_contrast(f"{ident.upper()}: {arm} − {base}", suite, held, config))
+    for arm, evaluation in evaluations.items():
+        for suite in evaluation.suites:
+            pair = evaluation.suite(suite.paired_with)
+            if pair is not None:
+                rows.append(_contrast(f"{arm}: {suite.id.upper()} − {pair.id.upper()}", suite, pair, config))
+    kept = tuple(row for row in rows if row is not None)
+    if not kept:
+        return None
+    head = ("Contrast", "n", "Δ", "95 % interval", "P(Δ ≤ 0)")
+    lead = f"Paired bootstrap over the items that both have, {config.draws:,} draws, seed {config.seed}; points."
+    return Section("contrasts", "Paired contrasts", lead, (Table("Paired contrasts", head, kept),))
+
+
+def _contrast(label: str, a: SuiteResult, b: SuiteResult, config: Config) -> tuple[str, ...] | None:
+    left, right = a.values(a.headline), b.values(b.headline)
+    shared = sorted(set(left) & set(right))
+    if not shared:
+        return None
+    found = paired_bootstrap(
+        [left[item] for item in shared], [right[item] for item in shared], draws=config.draws, seed=config.seed
+    )
+    delta = 100 * (found.delta or 0.0)
+    span = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    return (label, str(found.n), f"{delta:+.1f}", span, f"{found.p_le_0:.3f}")
+
+
+def _grouped(evaluations: dict[str, Evaluation], attribute: str, caption: str, what: str) -> tuple[Table, ...]:
+    tables = []
+    for ident in _suite_ids(evaluations):
+        cells: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
+        for arm, evaluation in evaluations.items():
+            suite = evaluation.suite(ident)
+            for group, values in (getattr(suite, attribute) if suite is not None else {}).items():
+                cells[group][arm] = (values.n, values.means.get("average", next(iter(values.means.values()))))
+        if cells:
+            rows = tuple(
+                (group, str(max(n for n, _ in by_arm.values())), *(_cell(by_arm.get(arm)) for arm in evaluations))
+                for group, by_arm in cells.items()
+            )
+            tables.append(Table(f"{ident.upper()} {caption}", (what, "n", *evaluations), rows))
+    return tuple(tables)
+
+
+def _cell(found: tuple[int, float] | None) -> str:
+    return "—" if found is None else percent(found[1])
+
+
+def _intents(evaluations: dict[str, Evaluation]) -> Section | None:
+    tables = _grouped(evaluations, "intents", "by intent", "Intent")
+    lead = "AVG by intent of the turn, percent; a few turns give a rough figure."
+    return Section("intents", "By intent", lead, tables) if tables else None
+
+
+def _families(evaluations: dict[str, Evaluation]) -> Section | None:
+    tables = _grouped(evaluations, "families", "by rewrite family", "Family")
+    lead = "AVG of the items whose harness state has the family; families overlap, since a state has several."
+    return Section("families", "By rewrite family", lead, tables) if tables else None
+
+
+def _curves(material: Material) -> Section | None:
+    series: dict[str, list[svg.Curve]] = defaultdict(list)
+    rows: list[tuple[str, ...]] = []
+    for arm, points in sorted(material.curves.items()):
+        by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for name, value, step in points:
+            by_name[name].append((float(step), value))
+        for name, line in by_name.items():
+            series[name].append(svg.Curve(arm, tuple(line)))
+            values = [value for _, value in line]
+            rows.append((f"{arm} · {name}", str(len(line)), *(f"{v:.4g}" for v in _spread(values))))
+    if not rows:
+        return None
+    ordered = sorted(series, key=lambda name: ("loss" not in name, name))
+    plots = tuple(svg.curves(f"{name} by step", series[name], x_label="step", y_label=name) for name in ordered)
+    head = ("Curve", "points", "first", "lowest", "highest", "last")
+    return Section(
+        "curves", "Training curves", "One point per logged step.", (Table("Curves", head, tuple(rows)),), plots
+    )
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float, float]:
+    return values[0], min(values), max(values), values[-1]
+
+
+def _datasets(material: Material) -> Section | None:
+    if not material.datasets:
+        return None
+    rows = tuple(
+        (name, data.kind, data.purpose or "none", str(data.count), data.digest[7:19])
+        for name, data in material.datasets.items()
+    )
+    head = ("Dataset", "holds", "purpose", "n", "digest")
+    return Section("data", "Data", "What went in, by content.", (Table("Datasets", head, rows),))
+
+
+def _lineage(material: Material, evaluations: dict[str, Evaluation]) -> Section | None:
+    rows = []
+    for arm, evaluation in evaluations.items():
+        facts = {
+            "model": evaluation.model,
+            "harness": evaluation.harness,
+            "items": evaluation.dataset,
+            "config": evaluation.config,
+        }
+        rows += [(f"{arm} · {name}", digest or "none") for name, digest in facts.items()]
+    tables = [Table("Digests", ("What", "digest"), tuple(rows))] if rows else []
+    environment = {key: value for evaluation in evaluations.values() for key, value in evaluation.environment.items()}
+    if environment:
+        tables.append(Table("Environment", ("What", "value"), tuple(sorted(environment.items()))))
+    if material.registration:
+        facts = {key: str(value) for key, value in material.registration.items()}
+        tables.append(Table("Registration", ("What", "value"), tuple(facts.items())))
+    lead = "Digests name content: the same digest is the same thing wherever it is."
+    return Section("lineage", "Digests and environment", lead, tuple(tables)) if tables else None
