@@ -1,0 +1,54 @@
+"""Errors of canary rollouts.
+
+    PlatformError
+    └── CanaryError                 root of hat_serving.canary
+        ├── InvalidRolloutError     a rollout's spec contradicts itself or the cluster
+        ├── PreflightError          the cluster cannot carry this rollout; lists every finding
+        ├── BackendError            a traffic backend cannot do what was asked
+        ├── MetricsError            the metrics server gave no usable answer
+        └── ClusterError            the Kubernetes API refused or did not answer; carries the status code
+
+Not here: how the controller reacts to them.
+"""
+
+from __future__ import annotations
+
+from hat_harness.errors import Kind, PlatformError
+
+
+class CanaryError(PlatformError):
+    """Root of everything that hat_serving.canary raises."""
+
+
+class InvalidRolloutError(CanaryError):
+    """The spec of a rollout contradicts itself or what stands in the cluster."""
+
+    kind: Kind = "invalid_input"
+
+
+class PreflightError(CanaryError):
+    """The cluster cannot carry the rollout; the message lists every finding with its cure."""
+
+    kind: Kind = "check_failed"
+
+
+class BackendError(CanaryError):
+    """A traffic backend cannot do what was asked of it."""
+
+    kind: Kind = "conflict"
+
+
+class MetricsError(CanaryError):
+    """The metrics server is unreachable or its answer makes no sense."""
+
+    kind: Kind = "unavailable"
+
+
+class ClusterError(CanaryError):
+    """The Kubernetes API refused a request (`code` is the HTTP status) or did not answer (`code` 0)."""
+
+    kind: Kind = "unavailable"
+
+    def __init__(self, code: int, message: str, *, place: str = "") -> None:
+        super().__init__(f"{code} {message}" if code else message, place=place)
+        self.code = code

@@ -1,0 +1,7 @@
+"""Fixtures of the cluster tests."""
+
+from __future__ import annotations
+
+from tests.cluster.controlplane.fixture import cluster, kube, namespace
+
+__all__ = ["cluster", "kube", "namespace"]

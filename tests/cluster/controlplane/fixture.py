@@ -1,0 +1,43 @@
+"""pytest fixtures: one cluster per test session, one namespace per test.
+
+    cluster     a running Cluster; stopped at the end of the session, whatever happened
+    kube        the official client's connection to it, with all rights
+    namespace   a fresh namespace, deleted after the test (the deletion is not waited for)
+
+When the programs are not built, tests that ask for them fail and name `make control-plane`; they are never skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from hat_serving.canary.kube import Kube
+from tests.cluster.controlplane.cluster import Cluster
+from tests.cluster.controlplane.errors import ControlPlaneError
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    try:
+        running = Cluster.start(backoff=0.2)
+    except ControlPlaneError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def kube(cluster: Cluster) -> Kube:
+    return Kube.from_kubeconfig(cluster.kubeconfig)
+
+
+@pytest.fixture
+def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
+    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")[:40].strip("-")
+    made = kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{stem}-"}})
+    name = made["metadata"]["name"]
+    yield name
+    kube.delete("v1", "Namespace", name)

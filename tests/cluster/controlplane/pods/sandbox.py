@@ -1,0 +1,123 @@
+"""What the containers of one pod share:
+
+Address, volumes, folders, the pod object, and a bell that rings when a status changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.cluster.controlplane.api import Api, Manifest
+from tests.cluster.controlplane.pods import images
+from tests.cluster.controlplane.pods.environment import environment, expand
+from tests.cluster.controlplane.pods.network import Attachment
+from tests.cluster.controlplane.pods.volumes import fetch
+
+ENTER = Path(__file__).with_name("enter.py")
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """One pod's shared ground. `pod` carries the pod's address in its status, so that the downward API can read it."""
+
+    api: Api
+    pod: Manifest
+    folder: Path
+    logs: Path
+    attachment: Attachment
+    volumes: Mapping[str, Path]
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    backoff: float = 1.0
+    """Seconds before the second restart; doubles with each further one."""
+
+    async def spawn(self, container: Manifest, log: Path, argv: list[str] | None = None) -> asyncio.subprocess.Process:
+        """Starts the container's program (or `argv` in its place) inside the pod.
+
+        Raises MissingReferenceError, ImageUnknownError.
+        """
+        image = images.find(container["image"])
+        variables = await environment(self.pod, container, image.environment, self._fetch)
+        command = argv or _argv(container, image, variables)
+        return await self.launch(container, command, variables, log)
+
+    async def launch(
+        self, container: Manifest, command: list[str], variables: Mapping[str, str], log: Path
+    ) -> asyncio.subprocess.Process:
+        """Runs `command` in the pod's namespaces with the container's mounts; output goes to `log`."""
+        root = self.folder / "root" / container["name"]
+        root.mkdir(parents=True, exist_ok=True)
+        spec = {
+            "network": self.attachment.namespace,
+            "hostname": self.pod["spec"].get("hostname") or self.pod["metadata"]["name"],
+            "root": str(root),
+            "mounts": self._mounts(container),
+            "read_only_root": bool((container.get("securityContext") or {}).get("readOnlyRootFilesystem")),
+            "directory": container.get("workingDir") or "/",
+            "argv": command,
+        }
+        path = self.folder / f"{container['name']}.json"
+        path.write_text(json.dumps(spec))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(ENTER), str(path)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(variables),
+                start_new_session=True,
+            )
+
+    async def _fetch(self, kind: str, name: str, optional: bool) -> dict[str, bytes]:
+        return await fetch(self.api, kind, self.pod["metadata"]["namespace"], name, optional=optional)
+
+    def _mounts(self, container: Manifest) -> list[dict[str, object]]:
+        resolver = {"source": str(self.folder / "resolv.conf"), "target": "/etc/resolv.conf", "read_only": True}
+        mounts: list[dict[str, object]] = [resolver, *images.visible()]
+        for entry in container.get("volumeMounts") or []:
+            source = self.volumes[entry["name"]]
+            if entry.get("subPath"):
+                source = source / entry["subPath"]
+                if not source.exists():
+                    source.mkdir(parents=True)
+            target = entry["mountPath"].rstrip("/") or "/"
+            mounts.append({"source": str(source), "target": target, "read_only": bool(entry.get("readOnly"))})
+        return mounts
+
+    def resolver(self, server: str) -> None:
+        """Writes the pod's resolv.conf."""
+        namespace = self.pod["metadata"]["namespace"]
+        search = f"{namespace}.svc.cluster.local svc.cluster.local cluster.local"
+        (self.folder / "resolv.conf").write_text(f"nameserver {server}\nsearch {search}\noptions ndots:5 timeout:2\n")
+
+
+def exit_code(returncode: int) -> int:
+    """A return code as a container runtime reports it: a signal is 128 plus its number."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def signal_of(code: int) -> int | None:
+    """The signal behind an exit code, None when there is none."""
+    number = code - 128
+    return number if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGINT) else None
+
+
+def _argv(container: Manifest, image: images.Image, variables: Mapping[str, str]) -> list[str]:
+    """Kubernetes' rule: `command` replaces the image's entrypoint and its arguments, `args` only the arguments."""
+    command = container.get("command")
+    arguments = container.get("args")
+    if command:
+        argv = [*command, *(arguments or [])]
+    else:
+        argv = [*image.entrypoint, *(arguments if arguments else image.arguments)]
+    if not argv:
+        raise images.ImageUnknownError(
+            f"image {container['image']} has no known entrypoint", cure="give the container a command, or add the image"
+        )
+    return [expand(part, variables) for part in argv]

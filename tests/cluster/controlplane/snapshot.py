@@ -1,0 +1,48 @@
+"""etcd's data and the certificates as they stand after the installation, kept in the build's cache.
+
+A snapshot is named by everything that decides its content: the build and the sources that install. It gets its name
+only when complete, and it is copied, never used in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from tests.cluster.controlplane import certs, install, manifests, processes
+
+PARTS = ("etcd", "pki")
+
+
+def path(build: Path, *, llm: bool) -> Path:
+    """Where the snapshot of this build and these sources belongs."""
+    digest = hashlib.sha256()
+    for module in (certs, install, manifests, processes):
+        digest.update(Path(module.__file__ or "").read_bytes())
+    return build / "snapshots" / f"{digest.hexdigest()[:16]}{'-llm' if llm else ''}"
+
+
+def restore(source: Path, run: Path) -> bool:
+    """Copies the snapshot into `run`. False when there is none."""
+    if not source.is_dir():
+        return False
+    for part in PARTS:
+        shutil.copytree(source / part, run / part)
+    return True
+
+
+def save(run: Path, target: Path) -> None:
+    """Copies a stopped etcd's data and the certificates under the snapshot's name; older snapshots of its kind go."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    for part in PARTS:
+        shutil.copytree(run / part, partial / part)
+    for old in target.parent.iterdir():
+        if not old.name.startswith(".") and old != target and old.name.endswith("-llm") == target.name.endswith("-llm"):
+            shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        shutil.rmtree(partial)
+    else:
+        partial.rename(target)
