@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from transformers import AttentionInterface, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from hat_components.model.artifact import disk_errors
+from hat_components.model.settings import ModelConfig
 from hat_components.step import InputError
 
 if TYPE_CHECKING:
@@ -30,30 +30,6 @@ CAUSAL = "hat_causal"
 
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _DTYPES = ("F32", "BF16", "F16")
-
-
-class ModelConfig(BaseModel):
-    """Shape of the network. The default has 1.7 million parameters at a vocabulary of 2,060."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    hidden: int = Field(default=192, ge=8)
-    """Width of the residual stream."""
-    layers: int = Field(default=3, ge=1)
-    heads: int = Field(default=6, ge=1)
-    kv_heads: int = Field(default=6, ge=1)
-    """Key and value heads; fewer than `heads` shares them and makes the cache smaller."""
-    feed_forward: int = Field(default=512, ge=8)
-    max_positions: int = Field(default=2048, ge=16)
-    """Longest segment in tokens."""
-    rope_theta: float = Field(default=10_000.0, gt=0)
-    initializer_range: float = Field(default=0.02, gt=0)
-
-    @model_validator(mode="after")
-    def _divides(self) -> ModelConfig:
-        if self.hidden % self.heads or self.heads % self.kv_heads or (self.hidden // self.heads) % 2:
-            raise ValueError("hidden must be an even multiple of heads, and heads a multiple of kv_heads")
-        return self
 
 
 def build_model(config: ModelConfig, tokenizer: Any, seed: int) -> Qwen3ForCausalLM:

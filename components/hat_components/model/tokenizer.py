@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rfc8785
-from pydantic import BaseModel, ConfigDict, Field
 
+from hat_components.model.settings import TokenizerConfig
 from hat_components.step import InputError
 
 if TYPE_CHECKING:
@@ -107,17 +107,6 @@ RESPONSE_TEMPLATE: dict[str, Any] = {
     },
 }
 """How transformers and TRL parse what the model wrote."""
-
-
-class TokenizerConfig(BaseModel):
-    """Size of the vocabulary and the weight of words."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    vocab_size: int = Field(default=2048, ge=300, le=65536)
-    """Entries of the BPE, its two special tokens included; the fused tokens come on top."""
-    word_weight: int = Field(default=60, ge=0, le=10_000)
-    """How often each given word counts in each of its three forms (bare, after a space, after an underscore)."""
 
 
 def train_tokenizer(
