@@ -30,6 +30,7 @@ from typing import Any
 
 from hat_harness.arguments import check_arguments
 from hat_harness.spec import Adapter, Harness, Tool
+from hat_harness.texts import quoted, say
 
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]*)\Z")
 
@@ -145,15 +146,17 @@ def canonical_call(harness: Harness, name: str, arguments: Mapping[str, Any]) ->
     """What a call that the model wrote means: tool id and canonical arguments, or why it cannot be made."""
     tool = harness.tool(name)
     if tool is None:
-        known = " ".join(f'"{item.name}"' for item in harness.tools)
-        return CallError(f'error : no tool "{name}" , tools are {known}')
+        names = [item.name for item in harness.tools]
+        if harness.skills:
+            names.insert(0, harness.activation.tool)
+        return CallError(say(harness.language, "no_tool", name=name, known=quoted(names)))
     fault = check_arguments(tool, arguments)
     if fault:
-        return CallError(f"error : {fault}", tool.id)
+        return CallError(say(harness.language, "error", text=fault), tool.id)
     try:
         return CanonicalCall(tool.id, canonical_arguments(tool, arguments))
     except ValueError as error:
-        return CallError(f"error : {error}", tool.id)
+        return CallError(say(harness.language, "error", text=str(error)), tool.id)
 
 
 def surface_call(harness: Harness, tool_id: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

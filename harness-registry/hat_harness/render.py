@@ -89,9 +89,12 @@ def room_lines(room: Mapping[str, Any]) -> list[str]:
     return [f"{key} : {render_value(value)}" for key, value in room.items() if value not in ([], (), {}, None)]
 
 
-def _lines(harness: Harness, section: str, room: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _lines(
+    harness: Harness, section: str, room: Mapping[str, Any], protected_only: bool = False
+) -> list[tuple[str, str]]:
     """(part path, text) of everything that stands in a section, in order."""
-    prompts = sorted((part for part in harness.prompts if part.section == section), key=lambda p: (p.order, p.id))
+    prompts = [part for part in harness.prompts if part.section == section and (part.protected or not protected_only)]
+    prompts.sort(key=lambda part: (part.order, part.id))
     found = [(f"prompts/{part.id}.md", part.text) for part in prompts if part.text]
     if section == "skills":
         found += [(f"skills/{skill.id}", skill_line(harness, skill)) for skill in harness.skills]
@@ -116,11 +119,16 @@ def _section(harness: Harness, section: str, lines: Sequence[str]) -> str:
     return fill(compile_template(harness.layout.section, SECTION_FIELDS), values)
 
 
-def render_system(harness: Harness, room: Mapping[str, Any] | None = None) -> str:
-    """The system prompt: sections in the harness's order, each by the layout's template; empty sections are left out."""
+def render_system(
+    harness: Harness, room: Mapping[str, Any] | None = None, *, protected_only: bool = False
+) -> str:
+    """The system prompt: sections in the harness's order, each by the layout's template; empty sections are left out.
+
+    `protected_only` leaves out prompt parts that are not protected (for a segment that would not fit otherwise).
+    """
     texts = []
     for section in harness.sections:
-        lines = [text for _, text in _lines(harness, section, room or {})]
+        lines = [text for _, text in _lines(harness, section, room or {}, protected_only)]
         if lines:
             texts.append(_section(harness, section, lines))
     return "\n".join(texts)

@@ -1,21 +1,89 @@
-"""Records and replays sessions."""
+"""Traces as JSON lines, and their replay against a fresh session, byte for byte.
+
+Always holds: `parse(dump(trace)) == trace` and `dump` of a replay equals the bytes that were recorded, or ReplayError tells the first
+line that differs. Line 1 is the head, then one line per entry, then one per segment. Not here: what runs models and tools
+(drive): a replay needs neither.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from hat_harness.codec import EVENTS, decode
+from hat_harness.errors import ReplayError
+from hat_harness.events import Event
 from hat_harness.session import Session
-from hat_harness.trace import Trace
+from hat_harness.spec import Harness
+from hat_harness.trace import Entry, Segment, Trace
+
+_EVENT_TYPES = frozenset(cls.__name__ for cls in EVENTS)
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def dump(trace: Trace) -> bytes:
-    """The trace as JSON lines."""
-    raise NotImplementedError
+    """The trace as JSON lines, UTF-8. Equal traces give equal bytes."""
+    head = trace.model_dump(exclude={"entries", "segments"})
+    lines = [_line(head)]
+    lines += [_line(entry.model_dump()) for entry in trace.entries]
+    lines += [_line({"segment": segment.model_dump()}) for segment in trace.segments]
+    return ("\n".join(lines) + "\n").encode(errors="surrogatepass")
 
 
 def parse(data: bytes) -> Trace:
-    """The trace of `dump`."""
-    raise NotImplementedError
+    """The trace that `dump` wrote. ReplayError names the first bad line."""
+    entries: list[Entry] = []
+    segments: list[Segment] = []
+    head: dict[str, Any] | None = None
+    number = 0
+    try:
+        for number, line in enumerate(data.decode(errors="surrogatepass").rstrip("\n").split("\n"), 1):
+            value = json.loads(line)
+            if head is None:
+                head = value
+            elif "segment" in value and "kind" not in value:
+                segments.append(Segment.model_validate(value["segment"]))
+            else:
+                entries.append(Entry.model_validate(value))
+        return Trace.model_validate({**(head or {}), "entries": entries, "segments": segments})
+    except (ValueError, ValidationError, TypeError) as error:
+        raise ReplayError(f"no trace: {str(error).splitlines()[0]}", place=f"line {number}") from None
 
 
-def replay(trace: Trace, session: Session) -> Trace:
-    """Feeds a recorded trace's events to a fresh session; ReplayError at the first difference."""
-    raise NotImplementedError
+def replay(trace: Trace, session: Session, harnesses: Mapping[str, Harness] | None = None) -> Trace:
+    """Feeds a recorded trace's events to a fresh session and returns its trace, which has the same bytes.
+
+    The session must be new, with the recorded id, harness, room and token count. `harnesses`: digest → harness, for
+    sessions that changed theirs. ReplayError: the session went another way; `place` is the index of the first entry that differs.
+    """
+    for index, entry in enumerate(trace.entries):
+        if entry.kind == "event":
+            if entry.type not in _EVENT_TYPES:
+                raise ReplayError(f"{entry.type} is no event", place=f"entry {index}")
+            session.handle(cast(Event, decode(entry.type, entry.data)), entry.at)
+        elif entry.kind == "note" and entry.type == "harness":
+            harness = (harnesses or {}).get(entry.data["digest"])
+            if harness is None:
+                raise ReplayError(f"no harness {entry.data['digest']} to go on with", place=f"entry {index}")
+            session.switch(harness)
+    again = session.trace
+    compare(trace, again)
+    return again
+
+
+def compare(recorded: Trace, replayed: Trace) -> None:
+    """ReplayError at the first difference between two traces; nothing when their bytes are equal."""
+    left, right = recorded.entries, replayed.entries
+    for index in range(max(len(left), len(right))):
+        one = _line(left[index].model_dump()) if index < len(left) else "nothing"
+        two = _line(right[index].model_dump()) if index < len(right) else "nothing"
+        if one != two:
+            raise ReplayError(f"recorded {one[:300]}, replayed {two[:300]}", place=f"entry {index}")
+    if dump(recorded) != dump(replayed):
+        raise ReplayError("contexts or head differ", place=f"entry {len(left)}")

@@ -1,0 +1,66 @@
+"""The few sentences that the session itself writes into a context, by language.
+
+Always holds: every sentence has all languages and the same fields. Errors start with `error :` / `错误：`, so that a policy
+can tell them from results. A room event becomes a user message `event : viewer entered name "mia"`; room state that
+changed since the model last read it stands in lines before it, in the form of the room section.
+Not here: texts of a harness (prompts, skills, hook messages, safe reply).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from hat_harness.render import render_value
+
+Language = Literal["en", "zh"]
+
+_TEXTS: dict[Language, dict[str, str]] = {
+    "en": {
+        "error": "error : {text}",
+        "no_tool": 'error : no tool "{name}" , tools are {known}',
+        "no_skill": 'error : no skill "{name}" , skills are {known}',
+        "skill_argument": 'error : write the skill as "{parameter}"',
+        "loaded": 'skill "{name}" is loaded already',
+        "too_many": "error : no more tool calls in this turn",
+        "failed": "error : {kind}",
+        "not_made": "error : not called",
+        "event": "event : {kind}",
+        "gone": "{key} : none",
+        "viewer_entered": "viewer entered",
+        "order_placed": "order placed",
+        "item_on_sale": "item on sale",
+    },
+    "zh": {
+        "error": "错误：{text}",
+        "no_tool": "错误：没有工具 “{name}”，可用工具：{known}",
+        "no_skill": "错误：没有技能 “{name}”，可用技能：{known}",
+        "skill_argument": "错误：技能名要写在 “{parameter}” 里",
+        "loaded": "技能 “{name}” 已经加载",
+        "too_many": "错误：本轮不能再调用工具",
+        "failed": "错误：{kind}",
+        "not_made": "错误：未调用",
+        "event": "事件：{kind}",
+        "gone": "{key} : 无",
+        "viewer_entered": "观众进场",
+        "order_placed": "已下单",
+        "item_on_sale": "商品上架",
+    },
+}
+
+
+def say(language: Language, name: str, **fields: str) -> str:
+    """One sentence with its fields filled in."""
+    return _TEXTS[language][name].format(**fields)
+
+
+def quoted(names: list[str]) -> str:
+    """Names in double quotes, joined by spaces."""
+    return " ".join(f'"{name}"' for name in names)
+
+
+def event_line(language: Language, kind: str, data: Mapping[str, Any]) -> str:
+    """The user message of a room event."""
+    words = _TEXTS[language].get(kind, kind.replace("_", " "))
+    line = say(language, "event", kind=words)
+    return f"{line} {render_value(data)}" if data else line
