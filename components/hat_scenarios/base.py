@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hat_harness.errors import PlatformError
+from hat_harness.errors import Kind, PlatformError
 from hat_harness.events import CallModel, Event, ModelOutput, RoomEvent, ViewerMessage
 from hat_harness.ports import ToolBackend
 from hat_harness.spec import Harness
@@ -22,6 +22,8 @@ Split = Literal["train", "dev", "test", "calibration", "evolve"]
 
 class ScenarioError(PlatformError):
     """Root of everything that hat_scenarios raises."""
+
+    kind: Kind = "invalid_input"
 
 
 class Record(BaseModel):
@@ -102,6 +104,13 @@ class Vocabulary(Record):
     """(name, description) of skills and tools that fit no intent."""
 
 
+class RoomTools(ToolBackend, Protocol):
+    """A tool backend whose room also changes from outside the agent."""
+
+    def observe(self, turn: Turn) -> None:
+        """`turn` is about to begin: take over what it changes in the room."""
+
+
 class Expert(Protocol):
     """A scripted policy that reads the harness as the model would and reaches the gold outcome in any state."""
 
@@ -117,7 +126,7 @@ class Scenario(Protocol):
     def items(self, seed: int, split: Split, count: int, turns: int = 3) -> Iterator[Item]:
         """`count` items of `turns` turns each."""
 
-    def backend(self, item: Item) -> ToolBackend:
+    def backend(self, item: Item) -> RoomTools:
         """A fresh tool backend over the item's room; it holds the mutable room state."""
 
     def room_view(self, item: Item) -> Mapping[str, Any]:
@@ -133,10 +142,14 @@ class Scenario(Protocol):
         """Words for augmentation; the two pools share none."""
 
 
-def event_of(turn: Turn) -> Event:
-    """The turn as a session takes it: viewers' comments, or a room event with its data."""
+def events_of(turn: Turn) -> tuple[Event, ...]:
+    """The turn as a session takes it; exactly one of the events opens a turn of the session.
+
+    Comments are a viewer message; a room event brings its data; changed rules are a change of room state (`data` has
+    the new `state`) followed by the comment that asks about it.
+    """
     if turn.event in ("comment", "batch"):
-        return ViewerMessage(turn.texts, turn.viewers)
+        return (ViewerMessage(turn.texts, turn.viewers),)
     if turn.event == "viewer_entered" or turn.event == "order_placed" or turn.event == "item_on_sale":
-        return RoomEvent(turn.event, turn.data)
-    return RoomEvent("state", turn.data)
+        return (RoomEvent(turn.event, turn.data),)
+    return RoomEvent("state", state=turn.data["state"]), ViewerMessage(turn.texts, turn.viewers)

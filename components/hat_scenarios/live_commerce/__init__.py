@@ -11,10 +11,10 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hat_harness.events import Event
 from hat_harness.spec import Harness
-from hat_harness.trace import Trace, turns
-from hat_scenarios.base import Item, Scores, Split, Turn, Vocabulary, event_of
+from hat_harness.trace import Trace
+from hat_harness.trace import turns as turns_of
+from hat_scenarios.base import Item, ScenarioError, Scores, Split, Vocabulary
 from hat_scenarios.live_commerce.backend import RoomBackend
 from hat_scenarios.live_commerce.catalogue import draw_room
 from hat_scenarios.live_commerce.expert import LiveCommerceExpert, room_before
@@ -34,7 +34,10 @@ class LiveCommerce:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
-        self._weights = self.settings.weights()
+        try:
+            self._weights = self.settings.weights()
+        except ValueError as error:
+            raise ScenarioError(str(error), place="settings.mix") from None
 
     def items(self, seed: int, split: Split, count: int, turns: int = 3) -> Iterator[Item]:
         """`count` items of `turns` turns each; item k depends on settings, seed, split and k alone."""
@@ -58,16 +61,12 @@ class LiveCommerce:
         )
 
     def backend(self, item: Item) -> RoomBackend:
-        """The tools over the item's room; feed it every turn's change with `observe` before the turn."""
+        """The tools over the item's room; tell it of every turn with `observe` before the turn."""
         return RoomBackend(Room.model_validate(item.room))
 
     def room_view(self, item: Item) -> Mapping[str, Any]:
         """The list in presentation order and the product on stage."""
         return Room.model_validate(item.room).view()
-
-    def event(self, turn: Turn) -> Event:
-        """The turn as the session takes it."""
-        return event_of(turn)
 
     def expert(self) -> LiveCommerceExpert:
         """The scripted expert."""
@@ -75,7 +74,7 @@ class LiveCommerce:
 
     def score(self, harness: Harness, item: Item, trace: Trace) -> Sequence[Scores]:
         """One score per turn; a turn that the trace does not hold scores nothing."""
-        summaries = turns(trace)
+        summaries = turns_of(trace)
         return [
             score_turn(harness, room_before(item, index), turn, summaries[index] if index < len(summaries) else None)
             for index, turn in enumerate(item.turns)

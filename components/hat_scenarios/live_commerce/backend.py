@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from hat_harness.events import ToolRequest, ToolResult
+from hat_scenarios.base import Turn
 from hat_scenarios.live_commerce.promotion import Quote, best, yuan
 from hat_scenarios.live_commerce.room import Campaign, Position, Product, Room
 
@@ -159,9 +160,9 @@ class RoomBackend:
             self._answered[key] = text
         return ToolResult(request.call_id, text)
 
-    def observe(self, data: Mapping[str, Any]) -> None:
-        """Something outside the agent changed the room; `data` as `Room.changed` takes it."""
-        self.room = self.room.changed(data)
+    def observe(self, turn: Turn) -> None:
+        """`turn` is about to begin: its change (see `Room.changed`) happens now."""
+        self.room = self.room.changed(turn.notes.get("change", {}))
 
 
 def _text(arguments: Mapping[str, Any], name: str) -> str:

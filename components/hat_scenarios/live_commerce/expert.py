@@ -60,7 +60,7 @@ def plan_of(room: Room, turn: Turn) -> Plan:
 
 def turn_start(messages: Sequence[Message], turn: Turn) -> int:
     """Index just after the last user message that brought the turn's texts or event."""
-    needles = [*turn.texts, *(str(value) for value in turn.data.values())]
+    needles = list(turn.texts) or [str(value) for value in turn.data.values()]
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message.role == "user" and all(needle in message.content for needle in needles):

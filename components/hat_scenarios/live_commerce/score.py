@@ -124,7 +124,7 @@ def _rationality(room: Room, turn: Turn, summary: TurnSummary) -> tuple[float, l
 def _truth(room: Room, turn: Turn) -> str:
     """Everything that a reply may restate: the comment, the event, the gold facts, the true results of gold calls."""
     results = [carry_out(room, call.tool, call.arguments)[1] for call in turn.gold.calls]
-    event = [str(value) for value in turn.data.values()]
+    event = [value for value in turn.data.values() if isinstance(value, str)]
     return " ".join([*turn.texts, *event, *turn.gold.facts, *results])
 
 

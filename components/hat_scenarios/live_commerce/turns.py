@@ -165,7 +165,9 @@ def _on_sale(rng: random.Random, room: Room, difficulty: int) -> Draft:
 def _rules_changed(rng: random.Random, room: Room, difficulty: int) -> Draft:
     campaign = draw_campaign(rng, room.campaign)
     change = {"campaign": campaign.model_dump(mode="json")}
-    return Draft("sale", event="rules_changed", data={"changed": "sale"}, change=change)
+    state = {**room.view(), "news": "room sale changed"}
+    texts = (rng.choice(words.DISCOUNT["sale"]),)
+    return Draft("sale", texts, event="rules_changed", data={"state": state}, change=change)
 
 
 DRAWERS: Final[dict[str, Callable[[random.Random, Room, int], Draft]]] = {
