@@ -246,9 +246,8 @@ def _spread(
     if not values.size:
         low, high = reach or (-math.inf, math.inf)
         return _Spread(low, high, 1.0, 0, "empty")
-    flipped = _orient(values)
-    sign = -1.0 if flipped else 1.0
-    parts = _units(sign * values, stratum, cluster)
+    parts, turn = _oriented(values, stratum, cluster)
+    sign = -1.0 if turn < 0 else 1.0
     clusters = sum(len(sums) for sums, _ in parts)
     means = np.concatenate([sums / counts for sums, counts in parts])
     if means.min() == means.max():
@@ -262,19 +261,25 @@ def _spread(
     drawn = total / count
     drawn[np.abs(drawn) < 1e-12 * np.abs(means).max()] = 0.0  # sums that cancel must count as "no difference"
     low, high = (float(end) for end in np.quantile(drawn, [alpha / 2, 1.0 - alpha / 2]))
-    if flipped:
+    if turn == 0:  # v and −v are one sample, so the interval must be its own mirror image
+        half = (high - low) / 2
+        return _Spread(-half, half, 0.5 + float(np.mean(drawn == 0)) / 2, clusters, "percentile")
+    if turn < 0:
         return _Spread(-high, -low, float(np.mean(drawn >= 0)), clusters, "percentile")
     return _Spread(low, high, float(np.mean(drawn <= 0)), clusters, "percentile")
 
 
-def _orient(values: Floats) -> bool:
-    """True where the values are to be negated, so that v and −v meet in one canonical form."""
+def _oriented(values: Floats, stratum: Ints, cluster: Ints | None) -> tuple[list[tuple[Floats, Floats]], int]:
+    """The units of v or of −v, whichever comes first in a fixed order, and which: 1, −1, or 0 where both are one."""
     total = math.fsum(values)
     if total != 0.0:
-        return total < 0.0
-    ahead, back = np.sort(values), np.sort(-values)
-    differ = np.flatnonzero(ahead != back)
-    return bool(differ.size and ahead[differ[0]] < back[differ[0]])
+        return _units(values if total > 0 else -values, stratum, cluster), 1 if total > 0 else -1
+    ahead, back = _units(values, stratum, cluster), _units(-values, stratum, cluster)
+    left, right = (np.concatenate([np.concatenate(part) for part in parts]) for parts in (ahead, back))
+    differ = np.flatnonzero(left != right)
+    if not differ.size:
+        return ahead, 0
+    return (ahead, 1) if left[differ[0]] > right[differ[0]] else (back, -1)
 
 
 def _units(values: Floats, stratum: Ints, cluster: Ints | None) -> list[tuple[Floats, Floats]]:
