@@ -8,7 +8,8 @@ reply skill activated before the reply, strategies among the others. Tool Ration
 set, less 0.25 for every redundant one; 0 when one is missing or changes the room unasked.
 
 Always holds: pure; the gold trace of the scripted expert scores 1 four times under any consistent harness. A call
-that failed in transport, and its repetition, cost nothing. Not here: estimates on real logs (judge).
+that failed in transport, and its repetition, cost nothing; a call with effects is never made twice, so asking once is
+all that an agent can do. Not here: estimates on real logs (judge).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hat_harness.spec import Harness
-from hat_harness.trace import TurnSummary
+from hat_harness.trace import CallSummary, TurnSummary
 from hat_scenarios.base import GoldCall, Scores, Turn
 from hat_scenarios.live_commerce import words
 from hat_scenarios.live_commerce.backend import EFFECTS, carry_out
@@ -76,16 +77,20 @@ def _key(tool: str, arguments: Mapping[str, Any]) -> Key:
     return tool, tuple(items)
 
 
+def _worked(room: Room, call: CallSummary) -> bool:
+    """Whether a call did what it was for.
+
+    One with effects whose answer was lost on the way counts: asking again would only bring the recorded loss.
+    """
+    if call.failure and call.tool in EFFECTS:
+        refused = call.failure == "blocked" or call.result.startswith(("error :", "错误"))
+        return call.failure in ("timeout", "rate_limit", "server", "unavailable") or not refused
+    return not call.failure and brings(room, call.tool, call.arguments, call.result)
+
+
 def _made(room: Room, summary: TurnSummary) -> list[tuple[Key, bool]]:
     """(call, did it work) for every call the model made; repetitions that the session answered itself are left out."""
-    return [
-        (
-            _key(call.tool, call.arguments),
-            not call.failure and brings(room, call.tool, call.arguments, call.result),
-        )
-        for call in summary.calls
-        if not call.recorded
-    ]
+    return [(_key(call.tool, call.arguments), _worked(room, call)) for call in summary.calls if not call.recorded]
 
 
 def _gold_keys(calls: Sequence[GoldCall]) -> list[Key]:
@@ -201,7 +206,7 @@ def _goal_causes(turn: Turn, body: str) -> list[str]:
 def _state_causes(room: Room, turn: Turn, summary: TurnSummary) -> list[str]:
     """The room after the turn's own changes, made on the room as it should have been before it."""
     for call in summary.calls:
-        if call.tool in EFFECTS and not call.recorded and not call.failure:
+        if call.tool in EFFECTS and not call.recorded and _worked(room, call):
             room, _ = carry_out(room, call.tool, call.arguments)
     view = room.view()
     return ["state"] if any(view.get(key) != value for key, value in turn.gold.state.items()) else []
