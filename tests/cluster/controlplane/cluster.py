@@ -108,6 +108,10 @@ class Cluster:
         runs = (self.folder / "logs" / "pods").glob(f"{namespace}_{pod}*/{container}/[0-9]*.log")
         return "".join(path.read_text(errors="replace") for path in sorted(runs, key=lambda path: path.stat().st_mtime))
 
+    def volume(self, uid: str, name: str) -> Path:
+        """Where a pod's volume lies on this machine, so that a test can look into it or change it."""
+        return self.folder / "pods" / uid / "volumes" / name
+
     def _until_ready(self, say: Callable[[str], None]) -> dict[str, Any]:
         assert self.process.stdout is not None
         for line in self.process.stdout:

@@ -36,7 +36,7 @@ def kube(cluster: Cluster) -> Kube:
 
 @pytest.fixture
 def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
-    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")[:40].strip("-")
+    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")[:20].strip("-")
     made = kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{stem}-"}})
     name = made["metadata"]["name"]
     yield name

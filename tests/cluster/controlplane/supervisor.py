@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -184,6 +185,8 @@ async def main(arguments: argparse.Namespace) -> int:
         return 1
     finally:
         await supervisor.processes.stop()
+        if stop.is_set() and not os.environ.get("HATSTACK_KEEP_CLUSTER"):
+            shutil.rmtree(arguments.run, ignore_errors=True)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Enters a pod's namespaces, builds the container's file system and becomes its program.
 
-Started as `python -I -S enter.py SPEC.json`; standard library only, because it runs once per container start. The
+Started as `python -I -S enter.py SPEC` (JSON); standard library only, because it runs once per container start. The
 file system is an empty root with the machine's own folders bound read-only, fresh /tmp, /mnt and /run, and the pod's
 volumes on top: a container can write to its volumes and to nothing that outlives it. Not here: user ids, cgroups,
 seccomp.
@@ -105,7 +105,7 @@ def build_root(spec: dict[str, Any]) -> None:
 
 def main() -> int:
     """Never returns when the program starts."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
+    spec = json.loads(sys.argv[1])
     try:
         with Path(spec["network"]).open() as network:
             call(libc.setns(network.fileno(), CLONE_NEWNET), "enter the pod's network")

@@ -61,12 +61,10 @@ class Sandbox:
             "directory": container.get("workingDir") or "/",
             "argv": command,
         }
-        path = self.folder / f"{container['name']}.json"
-        path.write_text(json.dumps(spec))
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(ENTER), str(path)),
+                *(sys.executable, "-I", "-S", str(ENTER), json.dumps(spec)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
