@@ -6,6 +6,7 @@
         ├── DigestError           content differs from the digest that names it
         ├── HookError             a hook expression does not type-check
         ├── SessionError          an event that the session cannot take in its present state
+        ├── AugmentError          an operator, plan or trajectory that augmentation cannot carry out
         ├── ReplayError           a tape does not match the session that replays it
         └── ModelError            a model, tool or transport failed past its retries
 
@@ -88,6 +89,12 @@ class HookError(HarnessError):
 
 class SessionError(HarnessError):
     """The session was given an event that cannot follow what it asked for last."""
+
+
+class AugmentError(HarnessError):
+    """An operator cannot be applied as asked, or a trajectory or conversation is not one that can be rewritten."""
+
+    kind: Kind = "invalid_input"
 
 
 class ReplayError(HarnessError):

@@ -1,0 +1,119 @@
+"""Phrases that rules demand (gates, openers): where they stand, and how they are exchanged.
+
+A phrase is the value of a hook argument. Texts state it in quotation marks, after `=`, or, when it has two words or
+more, as it is; a reply says it at its start or end. One word is never exchanged in running prose.
+Always holds: exchanging is symmetric, so that a reply that broke the old rule breaks the new one as well.
+Not here: which phrase is drawn (words).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from hat_harness.augment.draft import Draft
+
+_SENTENCE = re.compile(r"[^\n.!?。！？]*(?:\.|!|\?|。|！|？|\n|$)")
+
+
+def arguments(draft: Draft, names: Iterable[str]) -> dict[str, str]:
+    """Argument name → phrase, of all hooks that have one of the arguments; the first hook wins."""
+    found: dict[str, str] = {}
+    for hook in draft.parts["hooks"]:
+        for name in names:
+            if hook.arguments.get(name):
+                found.setdefault(name, hook.arguments[name])
+    return found
+
+
+def is_long(phrase: str) -> bool:
+    """Whether the phrase is unlikely to occur by chance: two words, or four characters of Chinese."""
+    return " " in phrase.strip() or (not phrase.isascii() and len(phrase) >= 4)
+
+
+@lru_cache(maxsize=2048)
+def _stated(phrase: str) -> re.Pattern[str]:
+    """The places where an instruction states the phrase; the phrase itself is the group `phrase`."""
+    word = re.escape(phrase)
+    edge = r"(?![^\W_])" if phrase.isascii() else ""
+    if is_long(phrase):
+        start = r"(?<![^\W_])" if phrase.isascii() else ""
+        return re.compile(f"{start}(?P<phrase>{word}){edge}")
+    quoted = rf"(?<=[\"'`“‘「『])(?P<phrase>{word})(?=[\"'`”’」』])"
+    return re.compile(rf"{quoted}|(?<== )(?P<after>{word}){edge}")
+
+
+def states(text: str, phrase: str) -> bool:
+    """Whether an instruction text states the phrase."""
+    return phrase in text and _stated(phrase).search(text) is not None
+
+
+def exchange(text: str, old: str, new: str) -> str:
+    """The instruction text with every statement of `old` stating `new`."""
+    if old not in text:
+        return text
+    return _stated(old).sub(lambda _: new, text)
+
+
+def restate(text: str, phrase: str, statement: str) -> str:
+    """The text with the one sentence that states only the phrase replaced by `statement` (`{phrase}` filled in).
+
+    A sentence that says more (a name in backticks, a second quotation, above 14 words) stays as it is.
+    """
+    for match in _SENTENCE.finditer(text):
+        sentence = match.group()
+        if not states(sentence, phrase):
+            continue
+        rest = _stated(phrase).sub("", sentence)
+        simple = len(rest.split()) <= 14 and "`" not in rest and rest.count('"') <= 2
+        if not simple:
+            return text
+        lead = sentence[: len(sentence) - len(sentence.lstrip())]
+        tail = sentence[len(sentence.rstrip()) :]
+        made = statement.replace("{phrase}", phrase)
+        body = sentence.strip()
+        if body[-1:] in ".。" and not made.rstrip().endswith((".", "。")):
+            made += " ." if body.endswith(" .") else body[-1]
+        return text[: match.start()] + lead + made + tail + text[match.end() :]
+    return text
+
+
+class Swap:
+    """Phrases exchanged in replies, both ways at once."""
+
+    def __init__(self, pairs: Mapping[str, str]) -> None:
+        self.to: dict[str, str] = {}
+        for old, new in pairs.items():
+            if old != new and old not in self.to and new not in self.to:
+                self.to[old] = new
+                self.to[new] = old
+        self.short = {old for old, new in self.to.items() if not (is_long(old) and is_long(new))}
+        long = sorted((phrase for phrase in self.to if phrase not in self.short), key=len, reverse=True)
+        self._long = re.compile("|".join(_bounded(phrase) for phrase in long)) if long else None
+        self._short = sorted(self.short, key=len, reverse=True)
+
+    def reply(self, text: str) -> str:
+        """A reply with its phrases exchanged; a phrase of one word (or whose counterpart is) only at start and end."""
+        if not text or not self.to:
+            return text
+        start = next((p for p in self._short if text.startswith(p) and _ends(text, len(p))), "")
+        rest = text[len(start) :]
+        end = next((p for p in self._short if rest.endswith(p) and _starts(rest, len(rest) - len(p))), "")
+        rest = rest[: len(rest) - len(end)]
+        if self._long is not None:
+            rest = self._long.sub(lambda match: self.to[match.group()], rest)
+        return self.to.get(start, "") + rest + self.to.get(end, "")
+
+
+def _bounded(phrase: str) -> str:
+    word = re.escape(phrase)
+    return rf"(?<![^\W_]){word}(?![^\W_])" if phrase.isascii() else word
+
+
+def _ends(text: str, at: int) -> bool:
+    return at == len(text) or not text[at].isalnum() or not text[at - 1].isascii()
+
+
+def _starts(text: str, at: int) -> bool:
+    return at == 0 or not text[at - 1].isalnum() or not text[at].isascii()
