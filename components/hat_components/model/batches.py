@@ -72,7 +72,9 @@ class Source:
 class Stream:
     """An endless stream of batches over a mixture of sources, whose shares hold in tokens, not in examples."""
 
-    def __init__(self, sources: Sequence[Source], batch_tokens: int, seed: int, max_length: int, pad: int = 0) -> None:
+    def __init__(
+        self, sources: Sequence[Source], batch_tokens: int, seed: int | str, max_length: int, pad: int = 0
+    ) -> None:
         """`batch_tokens` bounds rows x longest row; a longer row than `max_length` is cut off there."""
         total = sum(source.share for source in sources)
         if total <= 0:

@@ -6,15 +6,12 @@ under another config, other inputs or other versions is refused, not adapted. No
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import rfc8785
 
 from hat_components.model.artifact import disk_errors, new_folder
 from hat_components.step import InputError, StepError
@@ -37,10 +34,10 @@ class ResumeError(StepError):
 class Checkpoints:
     """The checkpoints of one run below `folder`; only the newest is kept."""
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        """`identity` is JSON that must be equal for a resume: config, input digests, versions, threads."""
+    def __init__(self, folder: Path, identity: str) -> None:
+        """`identity` is the digest of what must be equal for a resume: config, input digests, versions, threads."""
         self._folder = folder
-        self._identity = "sha256:" + hashlib.sha256(rfc8785.dumps(json.loads(json.dumps(identity)))).hexdigest()
+        self._identity = identity
 
     def save(self, state: Mapping[str, Any], model: PreTrainedModel, optimizer: MuonAdamW) -> Path:
         """Write a checkpoint for `state["steps"]` and remove older ones."""

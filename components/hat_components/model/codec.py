@@ -70,6 +70,20 @@ def assistant_text(message: Mapping[str, Any] | Message) -> str:
     return thought + plain(content) + "".join(calls)
 
 
+def with_tools(
+    messages: Sequence[Mapping[str, Any] | Message], tools: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any] | Message]:
+    """The messages with function definitions at the end of the system message, one JSON line each; as they are where
+    there are none (a harness that lists its tools inline)."""
+    if not tools:
+        return messages
+    text = "\n".join(["# functions", *(json.dumps(tool.get("function") or tool, ensure_ascii=False) for tool in tools)])
+    first = messages[0] if messages else None
+    if first is None or _role(first) != "system":
+        return [Message("system", text), *messages]
+    return [Message("system", f"{_content(first)}\n{text}"), *messages[1:]]
+
+
 def _role(message: Mapping[str, Any] | Message) -> str:
     return message.role if isinstance(message, Message) else str(message["role"])
 

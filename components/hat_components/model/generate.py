@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hat_components.model.codec import Codec
+from hat_components.model.codec import Codec, with_tools
 from hat_components.model.network import Network, Precision
 from hat_components.model.qwen import load_model
 from hat_components.model.tokenizer import load_tokenizer
@@ -268,7 +268,7 @@ class MicroModel:
         kept = self._kept.get(session_id)
         try:
             ids = self._continue(kept, call) if kept else None
-            ids = ids or self.codec.encode_prefix(call.messages)
+            ids = ids or self.codec.encode_prefix(with_tools(call.messages, call.tools))
         except (ValueError, TypeError, KeyError) as error:
             return Failure("call", "malformed", call.call_id, f"the context cannot be encoded: {error}")
         limit = min(call.max_tokens, self._sampler.network.positions - len(ids))

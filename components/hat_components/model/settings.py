@@ -19,14 +19,14 @@ class Settings(BaseModel):
 class TokenizerConfig(Settings):
     """Size of the vocabulary and the weight of words."""
 
-    vocab_size: int = Field(default=2048, ge=300, le=65536)
+    vocab_size: int = Field(default=3072, ge=300, le=65536)
     """Entries of the BPE, its two special tokens included; the fused tokens come on top."""
     word_weight: int = Field(default=60, ge=0, le=10_000)
     """How often each given word counts in each of its three forms (bare, after a space, after an underscore)."""
 
 
 class ModelConfig(Settings):
-    """Shape of the network. The default has 1.7 million parameters at a vocabulary of 2,060."""
+    """Shape of the network. The default has 1.9 million parameters at a vocabulary of 3,084."""
 
     hidden: int = Field(default=192, ge=8)
     """Width of the residual stream."""

@@ -46,6 +46,12 @@ class FitReport:
     shares: Mapping[str, float]
     """Measured share of the tokens by source."""
 
+    def facts(self) -> dict[str, Any]:
+        """Everything but the time, rounded where a digit more would say nothing."""
+        shares = {name: round(share, 4) for name, share in self.shares.items()}
+        counts = {"steps": self.steps, "tokens": self.tokens, "supervised": self.supervised}
+        return {**counts, "loss": round(self.loss, 5), "shares": shares}
+
 
 class Course:
     """Where a training stands: counts, losses, learning rate, checkpoints. Shared by both loops."""
@@ -118,7 +124,7 @@ class Course:
             self._progress.metric(f"{self._prefix}loss", self.loss(self.config.log_every), self.steps)
             self._progress.progress(min(self.tokens, self.config.tokens), self.config.tokens, "tokens")
         every = self.config.checkpoint_every
-        if self._checkpoints and every and self.steps % every == 0 and not self.done:
+        if self._checkpoints and every and (self.steps % every == 0 or self.done):
             state = {
                 "steps": self.steps,
                 "tokens": self.tokens,

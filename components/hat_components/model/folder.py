@@ -1,0 +1,89 @@
+"""A model folder: weights, config, tokenizer and what training says of itself, under one digest.
+
+Always holds: model and tokenizer of a loaded folder agree on the vocabulary; `training.json` holds only what depends on
+config and inputs (no times), so that the same training gives the same digest. Not here: checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from hat_components.data import digest_path
+from hat_components.model.artifact import new_folder
+from hat_components.model.codec import Codec
+from hat_components.model.qwen import load_model, save_model
+from hat_components.model.tokenizer import EOS, load_tokenizer, save_tokenizer
+from hat_components.step import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+TRAINING = "training.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model with its codec."""
+
+    model: PreTrainedModel
+    codec: Codec
+    digest: str
+
+
+def load_folder(folder: Path) -> Loaded:
+    """Load in float32. Raises InputError when anything is missing, broken, or does not fit together."""
+    codec = Codec(load_tokenizer(folder))
+    model = load_model(folder)
+    entries, known = int(model.config.vocab_size), len(codec.tokenizer)
+    if known > entries:
+        raise InputError(
+            f"the tokenizer has {known} entries, the model {entries}",
+            place=str(folder),
+            cure="use the tokenizer that the model was trained with",
+        )
+    if int(model.config.eos_token_id) != codec.eos:
+        raise InputError(f"the model's end token is not {EOS}", place=str(folder), cure="use the model's own tokenizer")
+    return Loaded(model, codec, digest_path(folder))
+
+
+def save_folder(
+    folder: Path,
+    model: PreTrainedModel,
+    codec: Codec,
+    training: Mapping[str, Any],
+    dtype: Literal["float32", "bfloat16"] = "float32",
+) -> str:
+    """Write a whole model folder under a new name; returns its digest."""
+    with new_folder(folder) as draft:
+        save_model(model, draft, dtype)
+        save_tokenizer(codec.tokenizer, draft)
+        text = json.dumps(training, indent=2, sort_keys=True, ensure_ascii=False)
+        (draft / TRAINING).write_text(text + "\n", encoding="utf-8")
+    return digest_path(folder)
+
+
+def read_training(folder: Path) -> dict[str, Any]:
+    """What the folder's training says of itself; empty where it says nothing."""
+    try:
+        found = json.loads((folder / TRAINING).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Run torch's CPU work on `count` threads: sums, and so weights, depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
