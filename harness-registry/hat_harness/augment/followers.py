@@ -16,21 +16,18 @@ from hat_harness.augment.walk import translate
 from hat_harness.spec import FewShot, Harness, Tool
 
 
-def followed(source: Harness, target: Harness) -> Harness:
-    """`target`, made from `source`, with fenced calls and few-shots brought along."""
-    fenced = any("```" in text for text in _texts(target))
-    if not source.few_shots and not fenced:
-        return target
-    if fenced:
-        target = _refenced(source, target)
+def with_shots(source: Harness, target: Harness) -> Harness:
+    """`target`, made from `source`, with the few-shots brought along."""
     if not source.few_shots:
         return target
     words = Translation(source, target)
     return changed(target, few_shots=tuple(_shot(shot, words) for shot in source.few_shots))
 
 
-def _texts(harness: Harness) -> list[str]:
-    return [skill.body for skill in harness.skills] + [prompt.text for prompt in harness.prompts]
+def has_fences(harness: Harness) -> bool:
+    """Whether some skill or prompt spells out code in a fenced block."""
+    texts = [skill.body for skill in harness.skills] + [prompt.text for prompt in harness.prompts]
+    return any("```" in text for text in texts)
 
 
 def _shot(shot: FewShot, words: Translation) -> FewShot:
@@ -39,17 +36,23 @@ def _shot(shot: FewShot, words: Translation) -> FewShot:
     return changed(shot, messages=tuple(translate(words, list(shot.messages), system)))
 
 
-def _refenced(source: Harness, target: Harness) -> Harness:
-    """Fenced calls with their arguments in the types of `target`."""
-    there = {tool.id: tool for tool in source.tools}
-    half = tuple(_typed_as(there[tool.id], tool) if tool.id in there else tool for tool in target.tools)
-    types = Translation(changed(target, tools=half), target)
+def with_fences(harness: Harness, base: Harness, back: bool = False) -> Harness:
+    """Fenced calls of a state retyped from the types of its base to its own (`back`: the other way round).
+
+    The names in them are the state's before and after.
+    """
+    if not has_fences(harness):
+        return harness
+    there = {tool.id: tool for tool in base.tools}
+    half = tuple(_typed_as(there[tool.id], tool) if tool.id in there else tool for tool in harness.tools)
+    typed = changed(harness, tools=half)
+    types = Translation(harness, typed) if back else Translation(typed, harness)
     if not any(call.moves for call in types.calls.values()):
-        return target
+        return harness
     still = Closure.of({}, {}, {})
-    skills = tuple(changed(skill, body=still.text(skill.body, (), types.call)) for skill in target.skills)
-    prompts = tuple(changed(prompt, text=still.text(prompt.text, (), types.call)) for prompt in target.prompts)
-    return changed(target, skills=skills, prompts=prompts)
+    skills = tuple(changed(skill, body=still.text(skill.body, (), types.call)) for skill in harness.skills)
+    prompts = tuple(changed(prompt, text=still.text(prompt.text, (), types.call)) for prompt in harness.prompts)
+    return changed(harness, skills=skills, prompts=prompts)
 
 
 def _typed_as(types: Tool, names: Tool) -> Tool:
