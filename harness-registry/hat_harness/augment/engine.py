@@ -15,7 +15,7 @@ from typing import Any
 
 from hat_harness.augment import content, perturb, structure
 from hat_harness.augment.draft import Draft, Record
-from hat_harness.augment.followers import has_fences, with_fences, with_shots
+from hat_harness.augment.followers import with_shots
 from hat_harness.augment.naming import Names, close, draw_names
 from hat_harness.augment.operators import AnyOperator
 from hat_harness.augment.plan import AugmentPlan, draw
@@ -119,7 +119,7 @@ def _carry_out(base: Harness, steps: list[tuple[AnyOperator, int]], seed: int, d
     if names is not None:
         close(draft, names)
     state = HarnessState.model_construct(
-        harness=with_shots(base, with_fences(draft.harness(), base)),
+        harness=with_shots(base, draft.harness()),
         base_digest=base_digest(base),
         seed=seed,
         rewrites=tuple(record.rewrite() for record in records),
@@ -147,14 +147,7 @@ def original(state: HarnessState) -> Harness:
 
 
 def _undone(state: HarnessState) -> Harness:
-    base = _unwound(state, state.harness)
-    if has_fences(state.harness):  # retyped last, so undone first; which needs the types of the base
-        base = _unwound(state, with_fences(state.harness, base, back=True))
-    return with_shots(state.harness, base)
-
-
-def _unwound(state: HarnessState, harness: Harness) -> Harness:
-    draft = Draft.of(harness, lexicon(_NOTHING))
+    draft = Draft.of(state.harness, lexicon(_NOTHING))
     pending: list[Rewrite] = []
     for rewrite in reversed(state.rewrites):
         if rewrite.operator.type in _NAMING:
@@ -168,7 +161,7 @@ def _unwound(state: HarnessState, harness: Harness) -> Harness:
         content.undo_texts(rewrite, draft)
     if pending:
         _undo_names(draft, pending)
-    return draft.harness()
+    return with_shots(state.harness, draft.harness())
 
 
 def _undo_names(draft: Draft, rewrites: Sequence[Rewrite]) -> None:

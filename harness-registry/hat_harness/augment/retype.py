@@ -16,6 +16,7 @@ from hat_harness.augment.draft import Draft, Record, escape
 from hat_harness.augment.naming import fresh
 from hat_harness.augment.operators import ParameterType, Retyping
 from hat_harness.augment.schema import fixed_names, property_names
+from hat_harness.augment.translation import Translation
 from hat_harness.augment.words import pool, random_part
 from hat_harness.canonical import with_adapter
 from hat_harness.spec import Adapter, Tool
@@ -27,7 +28,8 @@ _PLAIN = re.compile(r"[a-z]+\Z")
 
 
 def retype(op: ParameterType, rng: Random, draft: Draft, record: Record, taken: set[str]) -> None:
-    """Gives adapters to the tools' plain parameters."""
+    """Gives adapters to the tools' plain parameters; calls that texts spell out in fenced JSON are retyped too."""
+    before = draft.harness()
     for index, tool in enumerate(draft.parts["tools"]):
         made = tool
         for name in _plain_parameters(tool):
@@ -42,6 +44,10 @@ def retype(op: ParameterType, rng: Random, draft: Draft, record: Record, taken: 
                 "adapters": len(tool.adapters),
             }
             draft.parts["tools"][index] = made
+    words = Translation(before, draft.harness())
+    for path, text in tuple(draft.texts("skills", "prompts")):
+        if "```" in text:
+            draft.put(record, path, text, words.mentioned(text))
 
 
 def _plain_parameters(tool: Tool) -> list[str]:
