@@ -1,0 +1,175 @@
+"""Conversations that any replica can go on with: the events of each session, appended turn by turn.
+
+A session is a function of its events (hat_harness.session), so what is stored is the events with their times; a replica
+that does not hold the session replays them. Always holds: a turn is stored as a whole before its reply is acknowledged,
+or not at all; of two replicas that add a turn to the same conversation one is refused with MovedError.
+Not here: pseudonyms (the caller's unit is one already), retention (`forget`, `expire` are called by who knows the rule).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Integer, MetaData, String, Table, Text, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from hat_harness.codec import decode, encode
+from hat_harness.events import Event
+from hat_harness.session import Session
+from hat_harness.spec import Harness
+from hat_registry import clock
+from hat_registry.store.database import Database
+from hat_serving.errors import MovedError, ServingError
+
+metadata = MetaData()
+conversation = Table(
+    "conversation",
+    metadata,
+    Column("workspace", String(128), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("unit", String(128), nullable=False, index=True),
+    Column("arm", String(64), nullable=False),
+    Column("release", String(71), nullable=False),
+    Column("harness", String(71), nullable=False),
+    Column("room", Text, nullable=False),
+    Column("turns", Integer, nullable=False),
+    Column("updated_at", String(32), nullable=False, index=True),
+)
+turn = Table(
+    "conversation_turn",
+    metadata,
+    Column("workspace", String(128), primary_key=True),
+    Column("conversation", String(128), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("events", Text, nullable=False),
+    Column("harness", String(71), nullable=False),
+)
+"""`events` is a JSON list of [time, type, fields]; `harness` is the digest that the turn ran under."""
+
+Timed = tuple[float, Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A conversation as it stands in the store."""
+
+    id: str
+    unit: str
+    arm: str
+    release: str
+    harness: str
+    room: Mapping[str, Any]
+    turns: int
+
+
+class Conversations:
+    """The store, on the registry's database or one of its own. Blocking; call it from a thread."""
+
+    def __init__(self, database: Database, workspace: str = "default") -> None:
+        self._database = database
+        self._workspace = workspace
+        with database.write() as tx:
+            metadata.create_all(tx)
+
+    def find(self, identity: str) -> Stored | None:
+        """The conversation's head, or None."""
+        with self._database.read() as tx:
+            row = tx.execute(select(conversation).where(*self._key(identity))).first()
+        if row is None:
+            return None
+        return Stored(row.id, row.unit, row.arm, row.release, row.harness, json.loads(row.room), row.turns)
+
+    def events(self, identity: str) -> list[tuple[str, list[Timed]]]:
+        """(harness digest, events with times) of every turn, in order."""
+        query = (
+            select(turn.c.harness, turn.c.events)
+            .where(turn.c.workspace == self._workspace, turn.c.conversation == identity)
+            .order_by(turn.c.number)
+        )
+        with self._database.read() as tx:
+            rows = tx.execute(query).all()
+        return [(row.harness, [_read(entry) for entry in json.loads(row.events)]) for row in rows]
+
+    def append(self, head: Stored, events: Sequence[Timed]) -> Stored:
+        """Store one finished turn after `head.turns` turns. MovedError when the conversation went on elsewhere."""
+        at = clock.text(clock.now())
+        number = head.turns + 1
+        written = json.dumps([_written(when, event) for when, event in events], ensure_ascii=False)
+        values = {"arm": head.arm, "release": head.release, "harness": head.harness, "turns": number, "updated_at": at}
+        with self._database.write() as tx:
+            if head.turns:
+                found = tx.execute(
+                    update(conversation).where(*self._key(head.id), conversation.c.turns == head.turns).values(**values)
+                )
+                if found.rowcount != 1:
+                    raise self._moved(head)
+            try:
+                if not head.turns:
+                    own = {"workspace": self._workspace, "id": head.id, "unit": head.unit}
+                    tx.execute(insert(conversation).values(**own, room=json.dumps(dict(head.room)), **values))
+                tx.execute(
+                    insert(turn).values(
+                        workspace=self._workspace,
+                        conversation=head.id,
+                        number=number,
+                        events=written,
+                        harness=head.harness,
+                    )
+                )
+            except IntegrityError:
+                raise self._moved(head) from None
+        return Stored(head.id, head.unit, head.arm, head.release, head.harness, head.room, number)
+
+    def forget(self, unit: str) -> int:
+        """Delete all conversations of a unit; how many there were."""
+        with self._database.write() as tx:
+            mine = (conversation.c.workspace == self._workspace, conversation.c.unit == unit)
+            ids = list(tx.execute(select(conversation.c.id).where(*mine)).scalars())
+            self._drop(tx, ids)
+        return len(ids)
+
+    def expire(self, before: str, limit: int = 10_000) -> int:
+        """Delete conversations untouched since `before` (UTC text); how many."""
+        with self._database.write() as tx:
+            old = (conversation.c.workspace == self._workspace, conversation.c.updated_at < before)
+            ids = list(tx.execute(select(conversation.c.id).where(*old).limit(limit)).scalars())
+            self._drop(tx, ids)
+        return len(ids)
+
+    def _drop(self, tx: Any, ids: Sequence[str]) -> None:
+        for identity in ids:
+            tx.execute(delete(turn).where(turn.c.workspace == self._workspace, turn.c.conversation == identity))
+            tx.execute(delete(conversation).where(*self._key(identity)))
+
+    def _key(self, identity: str) -> tuple[Any, Any]:
+        return conversation.c.workspace == self._workspace, conversation.c.id == identity
+
+    def _moved(self, head: Stored) -> MovedError:
+        return MovedError(f"conversation {head.id} went on elsewhere", cure="send the message again")
+
+
+def restore(head: Stored, history: Sequence[tuple[str, Sequence[Timed]]], harnesses: Mapping[str, Harness]) -> Session:
+    """The session after its stored turns, by replaying them. `harnesses` has every digest that the turns name."""
+    if not history:
+        raise ServingError(f"conversation {head.id} has no turns", place="conversation store")
+    started = history[0][1][0][0]
+    session = Session(harnesses[history[0][0]], session_id=head.id, room=head.room, now=started)
+    current = history[0][0]
+    for digest, events in history:
+        if digest != current:
+            session.switch(harnesses[digest])
+            current = digest
+        for when, event in events:
+            session.handle(event, when)
+    return session
+
+
+def _written(when: float, event: Event) -> list[Any]:
+    return [when, type(event).__name__, encode(event)]
+
+
+def _read(entry: Sequence[Any]) -> Timed:
+    return float(entry[0]), decode(entry[1], entry[2])

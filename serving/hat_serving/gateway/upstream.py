@@ -1,0 +1,129 @@
+"""An engine behind HTTP as the session's model: aiohttp, one pooled connection set per engine, streamed.
+
+Always holds: every call ends within `timeout_s`, whatever the engine does; nothing raises but cancellation. A cancelled
+call closes its connection, which stops the engine's generation. Not here: retries and fallbacks (the session asks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+
+import aiohttp
+from pydantic import BaseModel, ConfigDict, Field
+
+from hat_harness.events import CallModel, Failure, ModelDelta, ModelOutput
+from hat_serving.gateway import wire
+
+
+class Engine(BaseModel):
+    """Where a model is served."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    """Base address, without `/v1`."""
+    model: str = "default"
+    """`model` field of the requests."""
+    api_key: str = Field(default="", repr=False)
+    timeout_s: float = Field(default=15.0, gt=0)
+    """Of one model call, first byte to last."""
+    temperature: float = Field(default=0.0, ge=0)
+    stream: bool = True
+    connections: int = Field(default=256, ge=1)
+
+
+class Engines:
+    """Connections to the engines by logical model name; "" is the primary."""
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._engines = dict(engines)
+        self._client: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Engines:
+        """Open the connection pool."""
+        limit = sum(engine.connections for engine in self._engines.values()) or 1
+        connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=60, socket_factory=_no_delay)
+        self._client = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        if self._client is not None:
+            await self._client.close()
+
+    def model(self, labels: Mapping[str, str] | None = None, primary: str = "") -> EngineModel:
+        """A model for one turn; `labels` go to the engine as headers, `primary` names the engine for model ""."""
+        if self._client is None:
+            raise RuntimeError("open the engines first: async with")
+        return EngineModel(self._client, self._engines, dict(labels or {}), primary)
+
+
+class EngineModel:
+    """`hat_harness.ports.AsyncModel` over chat completions; has `stream` unless the engine is set not to."""
+
+    def __init__(
+        self, client: aiohttp.ClientSession, engines: Mapping[str, Engine], labels: Mapping[str, str], primary: str
+    ) -> None:
+        self._client = client
+        self._engines = engines
+        self._labels = labels
+        self._primary = primary
+
+    async def generate(self, session_id: str, call: CallModel) -> ModelOutput | Failure:
+        """The output of one call, once it is whole."""
+        result: ModelOutput | Failure = wire.malformed(call.call_id, "no answer")
+        async for piece in self.stream(session_id, call):
+            if not isinstance(piece, ModelDelta):
+                result = piece
+        return result
+
+    async def stream(self, session_id: str, call: CallModel) -> AsyncIterator[ModelDelta | ModelOutput | Failure]:
+        """Content pieces as they come, then the output or a failure."""
+        engine = self._engines.get(call.model or self._primary)
+        if engine is None:
+            yield Failure("call", "unavailable", call.call_id, f"no engine called {call.model or self._primary!r}")
+            return
+        try:
+            async with asyncio.timeout(engine.timeout_s):
+                async for piece in self._ask(engine, session_id, call):
+                    yield piece
+        except TimeoutError:
+            yield Failure("call", "timeout", call.call_id, f"no answer within {engine.timeout_s:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            yield Failure("call", "unavailable", call.call_id, type(error).__name__)
+
+    async def _ask(
+        self, engine: Engine, session_id: str, call: CallModel
+    ) -> AsyncIterator[ModelDelta | ModelOutput | Failure]:
+        headers = {"Content-Type": "application/json", "X-Hatstack-Conversation": session_id, **self._labels}
+        if engine.api_key:
+            headers["Authorization"] = f"Bearer {engine.api_key}"
+        body = wire.request_body(call, engine.model, stream=engine.stream, temperature=engine.temperature)
+        url = f"{engine.url}/v1/chat/completions"
+        async with self._client.post(url, data=body, headers=headers) as answer:
+            if answer.status != 200:
+                yield wire.failure_of_status(call.call_id, answer.status)
+                return
+            if not engine.stream:
+                content = await answer.content.read(wire.MAX_ANSWER + 1)
+                yield wire.read_answer(call.call_id, content)
+                return
+            reader = wire.StreamReader(call.call_id)
+            async for chunk in answer.content.iter_any():
+                for text in reader.feed(chunk):
+                    yield ModelDelta(call.call_id, text)
+                if reader.done or reader.broken:
+                    break
+            yield reader.result()
+
+
+def _no_delay(address: tuple[object, ...]) -> socket.socket:
+    """A socket without Nagle's delay: small requests and chunks leave at once."""
+    family, kind, protocol = address[0], address[1], address[2]
+    made = socket.socket(family, kind, protocol)  # type: ignore[arg-type]  # aiohttp passes getaddrinfo's tuple
+    made.setblocking(False)
+    if made.type == socket.SOCK_STREAM:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
