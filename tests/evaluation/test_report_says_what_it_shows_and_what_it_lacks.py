@@ -63,7 +63,7 @@ def tables(tmp_path: Path) -> dict[str, list[dict[str, list[list[str]]]]]:
 
 
 def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path, fabricate: Fabricate) -> None:
-    html = report(tmp_path, fabricate("naive", NAIVE) | fabricate("hsa", HSA), title="A < B", run="r1")
+    html = report(tmp_path, fabricate("hsa", HSA) | fabricate("naive", NAIVE), title="A < B", run="r1")
     page = Page(html)
     assert page.fetched == []
     assert "url(" not in html
@@ -74,7 +74,7 @@ def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path, fabricate: Fabric
 def test_suites_stand_with_intervals_and_a_table_for_every_plot(tmp_path: Path, fabricate: Fabricate) -> None:
     html = report(tmp_path, fabricate("naive", NAIVE) | fabricate("hsa", HSA))
     rows = tables(tmp_path)["suites"][0]["rows"]
-    assert rows[0] == ["T1 · suite t1", "10", "AVG", "100.0 [90.0, 100.0]", "90.0 [80.0, 100.0]"]
+    assert rows[0] == ["T1 · suite t1", "10", "AVG", "90.0 [80.0, 100.0]", "100.0 [90.0, 100.0]"]
     plotted = re.findall(r'<text class="value"[^>]*>([\d.]+)</text>', html)
     assert sorted(plotted) == sorted(["100.0", "90.0", "95.0", "10.0"])
     assert {"curves", "lineage", "contrasts", "intents", "families"} <= set(tables(tmp_path))
@@ -85,7 +85,7 @@ def test_contrasts_are_paired_and_signed_candidate_minus_baseline(tmp_path: Path
     rows = {row[0]: row for row in tables(tmp_path)["contrasts"][0]["rows"]}
     assert rows["T2: hsa − naive"][2] == "+85.0"
     assert float(rows["T2: hsa − naive"][4]) < 0.01
-    assert rows["naive: T2 − T1"][2] == "-80.0"
+    assert rows["naive: T2 − T1"][2] == "−80.0"
 
 
 def test_ten_conversations_mark_the_lines_that_the_model_cites(tmp_path: Path, fabricate: Fabricate) -> None:

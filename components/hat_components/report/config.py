@@ -15,7 +15,7 @@ class Config(StepConfig):
     run: str = ""
     """Id of the run, shown under the heading; "" for none."""
     baseline: str = ""
-    """Arm that the others are compared with; "" for the first in order of name."""
+    """Arm that the others are compared with; "" for the first of base, naive, hsa, opd, rl, then by name."""
     conversations: int = Field(default=10, ge=0, le=200)
     """Conversations that are shown whole."""
     draws: int = Field(default=10_000, ge=100, le=100_000)

@@ -33,6 +33,9 @@ NAMES = {
 }
 
 
+_ORDER = ("base", "naive", "hsa", "opd", "rl")
+
+
 @dataclass(frozen=True)
 class Table:
     """One table: the first column is text, the others are figures."""
@@ -56,7 +59,7 @@ class Section:
 
 def build(config: Config, material: Material) -> dict[str, Any]:
     """Everything that the template needs."""
-    evaluations = dict(sorted(material.evaluations.items()))
+    evaluations = {arm: material.evaluations[arm] for arm in sorted(material.evaluations, key=_place)}
     sections = [
         _suites(evaluations),
         _metrics(evaluations),
@@ -82,6 +85,11 @@ def build(config: Config, material: Material) -> dict[str, Any]:
         "headline": _headline(evaluations),
         "names": NAMES,
     }
+
+
+def _place(arm: str) -> tuple[int, str]:
+    """Arms in the order in which they are made, then by name; the first is the baseline unless the config names one."""
+    return (_ORDER.index(arm) if arm in _ORDER else len(_ORDER), arm)
 
 
 def _traces(material: Material, arm: str, arms: int) -> Any:
@@ -186,8 +194,14 @@ def _contrast(label: str, a: SuiteResult, b: SuiteResult, config: Config) -> tup
         [left[item] for item in shared], [right[item] for item in shared], draws=config.draws, seed=config.seed
     )
     delta = 100 * (found.delta or 0.0)
-    span = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-    return (label, str(found.n), f"{delta:+.1f}", span, f"{found.p_le_0:.3f}")
+    span = f"[{_signed(100 * found.low)}, {_signed(100 * found.high)}]"
+    return (label, str(found.n), _signed(delta), span, f"{found.p_le_0:.3f}")
+
+
+def _signed(value: float) -> str:
+    """One decimal with a sign, a true minus, and no sign for zero."""
+    text = f"{value:+.1f}".replace("-", "−")
+    return "0.0" if text[1:] == "0.0" else text
 
 
 def _grouped(evaluations: dict[str, Evaluation], attribute: str, caption: str, what: str) -> tuple[Table, ...]:
@@ -225,27 +239,32 @@ def _families(evaluations: dict[str, Evaluation]) -> Section | None:
 
 def _curves(material: Material) -> Section | None:
     series: dict[str, list[svg.Curve]] = defaultdict(list)
-    rows: list[tuple[str, ...]] = []
-    for arm, points in sorted(material.curves.items()):
+    for arm in sorted(material.curves, key=_place):
         by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for name, value, step in points:
+        for name, value, step in material.curves[arm]:
             by_name[name].append((float(step), value))
         for name, line in by_name.items():
             series[name].append(svg.Curve(arm, tuple(line)))
-            values = [value for _, value in line]
-            rows.append((f"{arm} · {name}", str(len(line)), *(f"{v:.4g}" for v in _spread(values))))
-    if not rows:
+    if not series:
         return None
     ordered = sorted(series, key=lambda name: ("loss" not in name, name))
     plots = tuple(svg.curves(f"{name} by step", series[name], x_label="step", y_label=name) for name in ordered)
-    head = ("Curve", "points", "first", "lowest", "highest", "last")
-    return Section(
-        "curves", "Training curves", "One point per logged step.", (Table("Curves", head, tuple(rows)),), plots
-    )
+    tables = tuple(_points(name, series[name]) for name in ordered)
+    return Section("curves", "Training curves", "One point per logged step.", tables, plots)
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float, float, float]:
-    return values[0], min(values), max(values), values[-1]
+def _points(name: str, lines: Sequence[svg.Curve], rows: int = 10) -> Table:
+    """The curve in figures: about `rows` steps spread over it, and each line's value at or before each."""
+    steps = sorted({step for line in lines for step, _ in line.points})
+    shown = sorted({steps[round(index * (len(steps) - 1) / (rows - 1))] for index in range(rows)})
+    cells = [[_at(line, step) for line in lines] for step in shown]
+    head = ("Step", *(line.label for line in lines))
+    return Table(f"{name} by step", head, tuple((f"{step:.0f}", *row) for step, row in zip(shown, cells, strict=True)))
+
+
+def _at(line: svg.Curve, step: float) -> str:
+    before = [value for at, value in line.points if at <= step]
+    return f"{before[-1]:.4g}" if before else "—"
 
 
 def _datasets(material: Material) -> Section | None:
