@@ -1,9 +1,9 @@
 """Are a call's arguments what the tool's JSON Schema says? One sentence for the model, or nothing.
 
-Always holds: a verdict equals that of `jsonschema` (draft 2020-12) on the same schema with `additionalProperties: false`
-put into the top-level object when the schema says nothing about further properties, so a misspelt optional parameter is told to the model, not lost.
-Flat objects of plain scalars are checked by compiled closures, everything else by jsonschema, which loads on first need.
-Not here: whether a schema is a valid schema (validate).
+Always holds: a verdict equals that of `jsonschema` (draft 2020-12) on the same schema with `additionalProperties:
+false` put into the top-level object when the schema says nothing about further properties, so a misspelt optional
+parameter is told to the model, not lost. Flat objects of plain scalars are checked by compiled closures, everything
+else by jsonschema, which loads on first need. Not here: whether a schema is a valid schema (validate).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hat_harness.spec import Tool
 Check = Callable[[Any], str]
 """Gives "" for a valid value, else what it must be."""
 
-_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"})
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
 _SCALAR_KEYS = _ANNOTATIONS | {"type", "enum", "const", "minLength", "maxLength", "minimum", "maximum", "pattern"}
 _OBJECT_KEYS = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "$schema"}
 _CLOSING = ("additionalProperties", "patternProperties", "unevaluatedProperties", "$ref", "allOf", "anyOf", "oneOf")
@@ -78,7 +78,7 @@ def _scalar_check(schema: Any) -> Check | None:
     checks = _range_checks(schema)
     if "enum" in schema or "const" in schema:
         allowed = [schema["const"]] if "const" in schema else schema["enum"]
-        if "const" in schema and "enum" in schema or any(isinstance(value, list | dict) for value in allowed):
+        if ("const" in schema and "enum" in schema) or any(isinstance(value, list | dict) for value in allowed):
             return None
         if not allowed:
             return None
@@ -141,7 +141,7 @@ def _slow(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
     if not any(key in schema for key in _CLOSING):
         closed["additionalProperties"] = False
     # An empty registry: a schema that points outside itself fails instead of fetching anything.
-    validator = Draft202012Validator(closed, registry=Registry())  # type: ignore[call-arg]  # stubs lag behind 4.18
+    validator = Draft202012Validator(closed, registry=Registry())
 
     def check(arguments: Mapping[str, Any]) -> str:
         errors = sorted(validator.iter_errors(dict(arguments)), key=lambda error: [str(step) for step in error.path])

@@ -1,11 +1,12 @@
 """Between what the model writes and what a tool is: surface calls and canonical calls.
 
-The model sees `Tool.name` and `Tool.parameters`; backends, scorers and hooks see `Tool.id` and canonical arguments. To the
-surface: adapters in order (each on its canonical parameter), then the names of `parameter_names`, then groups put into
-their object. Back: the exact reverse.
+The model sees `Tool.name` and `Tool.parameters`; backends, scorers and hooks see `Tool.id` and canonical arguments.
+To the surface: adapters in order (each on its canonical parameter), then the names of `parameter_names`, then groups
+put into their object. Back: the exact reverse.
 
-Laws: for canonical arguments `a` that the canonical schema accepts, `canonical(surface(a)) == a`; for surface arguments
-`s` that `Tool.parameters` accepts, `surface(canonical(s)) == s`. Arguments that no adapter or name concerns pass unchanged.
+Laws: for canonical arguments `a` that the canonical schema accepts, `canonical(surface(a)) == a`; for surface
+arguments `s` that `Tool.parameters` accepts, `surface(canonical(s)) == s`. Arguments that no adapter or name concerns
+pass unchanged.
 
 | kind | canonical | the model writes |
 |---|---|---|
@@ -107,7 +108,8 @@ def surface_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any
             name = adapter.parameters[0]
             values[name] = _to_surface_value(adapter, values[name])
     names = tool.parameter_names
-    owner = {parameter: adapter.into for adapter in tool.adapters if adapter.kind == "nested" for parameter in adapter.parameters}
+    groups = [adapter for adapter in tool.adapters if adapter.kind == "nested"]
+    owner = {parameter: adapter.into for adapter in groups for parameter in adapter.parameters}
     surface: dict[str, Any] = {}
     for name, value in values.items():
         written = names.get(name, name)
@@ -174,7 +176,7 @@ def _retype(adapter: Adapter) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """How one property's schema changes; descriptions stay, whatever else spoke of the old type goes."""
 
     def change(schema: dict[str, Any]) -> dict[str, Any]:
-        kept = {key: schema[key] for key in ("title", "description") if key in schema}
+        kept: dict[str, Any] = {key: schema[key] for key in ("title", "description") if key in schema}
         values = adapter.values
         match adapter.kind:
             case "integer_as_string":

@@ -122,6 +122,6 @@ def decode(type_name: str, data: Mapping[str, Any]) -> Any:
     if cls is None:
         raise ReplayError(f"unknown record type {type_name!r}")
     try:
-        return _DECODERS.get(type_name, lambda fields: cls(**fields))(data)
+        return _DECODERS[type_name](data) if type_name in _DECODERS else cls(**data)
     except (TypeError, KeyError, AttributeError) as error:
         raise ReplayError(f"a {type_name} record has wrong fields: {error}") from None

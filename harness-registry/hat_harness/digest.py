@@ -1,11 +1,11 @@
 """Digests of bytes, JSON values, harness parts and whole harnesses.
 
-Always holds: a digest is `sha256:` + 64 hex. JSON is hashed as RFC 8785 (JCS) text, in which floats are refused. Structured
-parts that need fractions (seconds; bounds in a tool's schema) write them as `{"$decimal": "0.25"}`: the shortest decimal that reads back as the same
-double, no exponent. So the hashed text has no floats, 10.0 and 1e1 agree, and 0.5 never meets "0.5".
-A harness's digest is that of `{"format": 1, "parts": {path: digest}}`. A part is hashed once: its digest is kept for as
-long as the (immutable) part lives, so a rewrite hashes what it changed and the head.
-Not here: where parts lie in files (load), bindings (outside the digest).
+Always holds: a digest is `sha256:` + 64 hex. JSON is hashed as RFC 8785 (JCS) text, in which floats are refused.
+Structured parts that need fractions (seconds; bounds in a tool's schema) write them as `{"$decimal": "0.25"}`: the
+shortest decimal that reads back as the same double, no exponent. So the hashed text has no floats, 10.0 and 1e1
+agree, and 0.5 never meets "0.5". A harness's digest is that of `{"format": 1, "parts": {path: digest}}`. A part is
+hashed once: its digest is kept for as long as the (immutable) part lives, so a rewrite hashes what it changed and the
+head. Not here: where parts lie in files (load), bindings (outside the digest).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The drivers: they carry out what sessions ask for. Batch (training, evaluation), async (gateway), tape (tests).
 
-Always holds: all three give the same trace for the same model outputs, tool results and times (one contract test holds
-them to it). A driver never raises for what a model or tool does: it becomes a `Failure`. Time is virtual in the batch
-driver (it jumps to the next wait when nothing else can go on), the given clock's in the async one, the recorded one on tape.
-Not here: models, tools, HTTP.
+Always holds: all three give the same trace for the same model outputs, tool results and times (one contract test
+holds them to it). A driver never raises for what a model or tool does: it becomes a `Failure`. Time is virtual in the
+batch driver (it jumps to the next wait when nothing else can go on), the given clock's in the async one, the recorded
+one on tape. Not here: models, tools, HTTP.
 """
 
 from __future__ import annotations
@@ -140,7 +140,12 @@ class _AsyncRun:
     """One session under the async driver: tasks for model and tools, one queue of events for their results."""
 
     def __init__(
-        self, session: Session, model: AsyncModel, tools: AsyncToolBackend | ToolBackend, clock: Clock, on_action: OnAction | None
+        self,
+        session: Session,
+        model: AsyncModel,
+        tools: AsyncToolBackend | ToolBackend,
+        clock: Clock,
+        on_action: OnAction | None,
     ) -> None:
         self.session = session
         self.model = model
@@ -150,6 +155,7 @@ class _AsyncRun:
         self.results: asyncio.Queue[Event] = asyncio.Queue()
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.timer: asyncio.Task[None] | None = None
+        self.timer_at = 0.0
         self.waits: list[float] = []
 
     async def feed(self, event: Event) -> None:
@@ -190,12 +196,12 @@ class _AsyncRun:
 
     def _set_timer(self) -> None:
         if self.timer is not None and not self.timer.done():
-            if self.waits and self.waits[0] < self._timer_at:
+            if self.waits and self.waits[0] < self.timer_at:
                 self.timer.cancel()
             else:
                 return
         if self.waits:
-            self._timer_at = self.waits[0]
+            self.timer_at = self.waits[0]
             self.timer = asyncio.ensure_future(self._tick(heapq.heappop(self.waits)))
 
     async def _tick(self, when: float) -> None:
@@ -255,8 +261,9 @@ async def run_async(
     """Runs one session through its events, each when the turn before it is over.
 
     `on_action` is told every action as it comes (to stream `Emit` and `Reply`). A model that has
-    `stream(session_id, call)` is streamed: it yields `ModelDelta` and ends with a `ModelOutput` or `Failure`. Cancelling the task ends the turn with `Cancel`
-    and everything that is out. A tool call is given up after its `timeout_s`; what it still does is the backend's.
+    `stream(session_id, call)` is streamed: it yields `ModelDelta` and ends with a `ModelOutput` or `Failure`.
+    Cancelling the task ends the turn with `Cancel`, and everything that is out. A tool call is given up after its
+    `timeout_s`; what it still does is the backend's.
     """
     run = _AsyncRun(session, model, tools, clock or SystemClock(), on_action)
     try:

@@ -228,7 +228,7 @@ class Flow:
         if taken is False:
             self._log.ignore(name, "late")
             return
-        if taken is not True and taken is not None:
+        if taken is not True:
             self._act(ev.Wait(taken))
         if self._turn is not None:
             self._advance(self._turn)

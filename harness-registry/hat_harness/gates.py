@@ -1,9 +1,9 @@
 """Runs the hooks of one lifecycle event and says what follows.
 
-Always holds: hooks run in their order; the first `refuse`, `silence` or `replace` that fires ends the run, messages of
-`block` and `require` are gathered so that the model can satisfy them in one round; a hook that has sent a turn back more often than its `max_rounds`
-exhausts it. Only the context fields that some hook of the event reads are built.
-Not here: what the session does with a decision (session, tooling).
+Always holds: hooks run in their order; the first `refuse`, `silence` or `replace` that fires ends the run, messages
+of `block` and `require` are gathered so that the model can satisfy them in one round; a hook that has sent a turn
+back more often than its `max_rounds` exhausts it. Only the context fields that some hook of the event reads are
+built. Not here: what the session does with a decision (session, tooling).
 """
 
 from __future__ import annotations
@@ -76,28 +76,6 @@ def _work(work: Work, result: bool) -> dict[str, Any]:
     return found
 
 
-_BUILD: dict[str, Callable[[Gates, HookEvent, Turn, Subject], Any]] = {
-    "event": lambda gates, event, turn, subject: event,
-    "language": lambda gates, event, turn, subject: gates.language,
-    "room": lambda gates, event, turn, subject: gates.room,
-    "args": lambda gates, event, turn, subject: {},
-    "turn": lambda gates, event, turn, subject: turn.number,
-    "round": lambda gates, event, turn, subject: turn.rounds,
-    "viewer": lambda gates, event, turn, subject: list(turn.texts),
-    "skills": lambda gates, event, turn, subject: turn.skills,
-    "tools": lambda gates, event, turn, subject: [_work(work, True) for work in turn.finished],
-    "tool": lambda gates, event, turn, subject: (
-        _work(subject.work, event == "after_tool") if subject.work is not None else {}
-    ),
-    "reply": lambda gates, event, turn, subject: subject.reply,
-    "reasoning": lambda gates, event, turn, subject: subject.reasoning,
-    "calls": lambda gates, event, turn, subject: list(subject.calls),
-    "finish": lambda gates, event, turn, subject: subject.finish,
-    "numbers": lambda gates, event, turn, subject: numbers(subject.reply),
-    "known_numbers": lambda gates, event, turn, subject: gates.known.numbers() if gates.known else [],
-}
-
-
 class Gates:
     """The hooks of one session."""
 
@@ -156,3 +134,25 @@ class Gates:
         turn.rounds += 1
         self.log.note("round", {"hooks": [hook.id for hook in hooks], "message": message})
         return Decision("round", message, names, keep=all(hook.action == "require" for hook in hooks))
+
+
+_BUILD: dict[str, Callable[[Gates, HookEvent, Turn, Subject], Any]] = {
+    "event": lambda gates, event, turn, subject: event,
+    "language": lambda gates, event, turn, subject: gates.language,
+    "room": lambda gates, event, turn, subject: gates.room,
+    "args": lambda gates, event, turn, subject: {},
+    "turn": lambda gates, event, turn, subject: turn.number,
+    "round": lambda gates, event, turn, subject: turn.rounds,
+    "viewer": lambda gates, event, turn, subject: list(turn.texts),
+    "skills": lambda gates, event, turn, subject: turn.skills,
+    "tools": lambda gates, event, turn, subject: [_work(work, True) for work in turn.finished],
+    "tool": lambda gates, event, turn, subject: (
+        _work(subject.work, event == "after_tool") if subject.work is not None else {}
+    ),
+    "reply": lambda gates, event, turn, subject: subject.reply,
+    "reasoning": lambda gates, event, turn, subject: subject.reasoning,
+    "calls": lambda gates, event, turn, subject: list(subject.calls),
+    "finish": lambda gates, event, turn, subject: subject.finish,
+    "numbers": lambda gates, event, turn, subject: numbers(subject.reply),
+    "known_numbers": lambda gates, event, turn, subject: gates.known.numbers() if gates.known else [],
+}

@@ -1,9 +1,9 @@
 """Lifecycle hooks: CEL expressions over a documented, typed context (`CONTEXT`), compiled once and evaluated fail-closed.
 
-Always holds: an expression is type-checked against the fields that its event sets and returns a boolean, or the harness
-does not load. At run time only an explicit `true` or `false` counts; an error, a missing key or any other value fires the
-hook. Names in the context are canonical, so renaming skills, tools or parameters never touches an expression.
-Strings have CEL's string extension (`lowerAscii`, `split`, ...); `matches` is RE2, linear in the text.
+Always holds: an expression is type-checked against the fields that its event sets and returns a boolean, or the
+harness does not load. At run time only an explicit `true` or `false` counts; an error, a missing key or any other
+value fires the hook. Names in the context are canonical, so renaming skills, tools or parameters never touches an
+expression. Strings have CEL's string extension (`lowerAscii`, `split`, ...); `matches` is RE2, linear in the text.
 Which action may follow which event, and what it does: `ACTIONS`. Not here: carrying actions out (gates, turn).
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from hat_harness.errors import HookError
@@ -45,7 +45,7 @@ CONTEXT: dict[str, ContextField] = {
     "tools": ContextField(
         "list(map(string, dyn))",
         _IN_TURN,
-        "Tool calls of this turn that are finished: `id` (canonical), `name`, `arguments` (canonical), `result`, `failed`.",
+        "Finished tool calls of this turn: `id` (canonical), `name`, `arguments` (canonical), `result`, `failed`.",
     ),
     "tool": ContextField(
         "map(string, dyn)",
@@ -56,7 +56,9 @@ CONTEXT: dict[str, ContextField] = {
     "reasoning": ContextField("string", _OUTPUT, "The model's reasoning."),
     "calls": ContextField("list(string)", _OUTPUT, "Canonical ids of the tools that this output asks for."),
     "finish": ContextField("string", _OUTPUT, "Why sampling ended: `stop`, `tool_calls` or `length`."),
-    "numbers": ContextField("list(string)", _OUTPUT, "The numbers that stand in `reply` (39.00 and 39 are one number)."),
+    "numbers": ContextField(
+        "list(string)", _OUTPUT, "The numbers that stand in `reply` (39.00 and 39 are one number)."
+    ),
     "known_numbers": ContextField(
         "list(string)",
         _OUTPUT,
@@ -112,7 +114,11 @@ ACTIONS: dict[HookEvent, dict[HookAction, str]] = {
     },
 }
 
-PLACEHOLDERS: dict[HookEvent, tuple[str, ...]] = {"after_model": ("reply",), "stop": ("reply",), "after_tool": ("result",)}
+PLACEHOLDERS: dict[HookEvent, tuple[str, ...]] = {
+    "after_model": ("reply",),
+    "stop": ("reply",),
+    "after_tool": ("result",),
+}
 """What a message may refer to as `{name}` besides the hook's own arguments."""
 
 MAX_EXPRESSION = 4096
@@ -123,7 +129,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # ---- compiling ------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def _environment(event: HookEvent) -> Any:
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_strings
@@ -195,7 +201,8 @@ def compile_hook(hook: Hook) -> CompiledHook:
     """Type-checks and compiles one hook. HookError says what is wrong; `place` is the hook."""
     if hook.action not in ACTIONS[hook.event]:
         known = ", ".join(ACTIONS[hook.event])
-        raise HookError(f"{hook.action} cannot follow {hook.event}", place=f"hook {hook.id}", cure=f"use one of {known}")
+        message = f"{hook.action} cannot follow {hook.event}"
+        raise HookError(message, place=f"hook {hook.id}", cure=f"use one of {known}")
     try:
         expression = _compile(hook.event, hook.when)
     except HookError as error:
@@ -206,10 +213,10 @@ def compile_hook(hook: Hook) -> CompiledHook:
 
 @dataclass(frozen=True, slots=True)
 class CompiledHooks:
-    """The hooks of a harness by event, each list in order of `order`, then of the harness; events without hooks are absent."""
+    """The hooks of a harness by event, in order of `order`, then of the harness; events without hooks are absent."""
 
-    by_event: Mapping[str, tuple[CompiledHook, ...]]
-    reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    by_event: Mapping[HookEvent, tuple[CompiledHook, ...]]
+    reads: Mapping[HookEvent, frozenset[str]] = field(default_factory=dict)
     """Event → all fields that its hooks may read."""
 
     @property
@@ -223,7 +230,7 @@ NO_HOOKS = CompiledHooks({})
 
 
 def compile_hooks(harness: Harness) -> CompiledHooks:
-    """Type-checks and compiles every hook; expressions are compiled once per process. HookError at the first bad one."""
+    """Type-checks and compiles every hook, each expression once per process. HookError at the first bad one."""
     if not harness.hooks:
         return NO_HOOKS
     ordered = sorted(harness.hooks, key=lambda hook: hook.order)
@@ -270,7 +277,7 @@ class Explanation:
 
 
 def explain(hook: Hook, context: Mapping[str, Any]) -> Explanation:
-    """Evaluates one hook over a context; fields that the context lacks are empty. HookError when it does not compile."""
+    """Evaluates one hook over a context; fields that it lacks are empty. HookError when it does not compile."""
     compiled = compile_hook(hook)
     full = {
         name: context.get(name, _EMPTY[item.type.split("(")[0]])
@@ -279,4 +286,5 @@ def explain(hook: Hook, context: Mapping[str, Any]) -> Explanation:
     }
     full |= {"event": hook.event, "args": hook.arguments}
     fires, error = compiled.verdict(full)
-    return Explanation(hook.id, fires, error, {name: full[name] for name in CONTEXT if name in compiled.reads and name in full})
+    read = {name: full[name] for name in CONTEXT if name in compiled.reads and name in full}
+    return Explanation(hook.id, fires, error, read)

@@ -51,9 +51,7 @@ class Log:
     def entries(self) -> tuple[Entry, ...]:
         """Everything so far."""
         for kind, at, turn, name, data in self._raw[len(self._built) :]:
-            self._built.append(
-                Entry.model_construct(kind=kind, at=at, turn=turn, type=name, data=_data(data))
-            )
+            self._built.append(Entry.model_construct(kind=kind, at=at, turn=turn, type=name, data=_data(data)))
         return tuple(self._built)
 
 

@@ -1,7 +1,7 @@
 """Numbers in texts, in one form: what a reply states against what the conversation holds.
 
-Always holds: `39`, `39.00`, `３９` and, as a thousand, `1,299` and `1299` are one number each. Digits inside words count.
-Not here: number words (`ten`, `三十`), which scenarios score by fact.
+Always holds: `39`, `39.00`, `３９` and, as a thousand, `1,299` and `1299` are one number each. Digits inside words
+count. Not here: number words (`ten`, `三十`), which scenarios score by fact.
 """
 
 from __future__ import annotations

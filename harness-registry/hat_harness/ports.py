@@ -1,7 +1,7 @@
 """The two sides that a driver connects a session to: a model that samples, and a backend that carries out tools.
 
-Only the shapes stand here. Implementations: the micro model (hat_components.model), HTTP engines (hat_serving.gateway),
-scripted experts and tool backends (hat_scenarios), recorded tapes (hat_harness.tape).
+Only the shapes stand here. Implementations: the micro model (hat_components.model), HTTP engines
+(hat_serving.gateway), scripted experts and tool backends (hat_scenarios), recorded tapes (hat_harness.tape).
 """
 
 from __future__ import annotations

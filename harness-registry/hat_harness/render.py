@@ -119,9 +119,7 @@ def _section(harness: Harness, section: str, lines: Sequence[str]) -> str:
     return fill(compile_template(harness.layout.section, SECTION_FIELDS), values)
 
 
-def render_system(
-    harness: Harness, room: Mapping[str, Any] | None = None, *, protected_only: bool = False
-) -> str:
+def render_system(harness: Harness, room: Mapping[str, Any] | None = None, *, protected_only: bool = False) -> str:
     """The system prompt: sections in the harness's order, each by the layout's template; empty sections are left out.
 
     `protected_only` leaves out prompt parts that are not protected (for a segment that would not fit otherwise).
@@ -177,9 +175,7 @@ def tool_definitions(harness: Harness) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def parts_cost(
-    harness: Harness, room: Mapping[str, Any] | None, count: Callable[[str], int]
-) -> list[tuple[str, int]]:
+def parts_cost(harness: Harness, room: Mapping[str, Any] | None, count: Callable[[str], int]) -> list[tuple[str, int]]:
     """Tokens of every part that stands in the system prompt, in its order, and of tool definitions beside it.
 
     `count` gives the tokens of a text. Section headings are counted as `section/<name>`; a sum of parts may differ from

@@ -1,10 +1,10 @@
 """The contexts of a session: append-only segments within a token budget.
 
-Always holds: messages are only ever added to the last segment; a new segment starts with the system prompt (room view as
-it is then), goes on with as many earlier exchanges as fit, newest first, and ends with what the open turn has so far.
-When the system prompt alone passes half of the budget, a segment opened at the budget keeps only its protected prompts.
-Token counts are the model's own where it reports them, else `count`, else a quarter of the UTF-8 bytes.
-Not here: when a segment is opened (session), rendering (render).
+Always holds: messages are only ever added to the last segment; a new segment starts with the system prompt (room view
+as it is then), goes on with as many earlier exchanges as fit, newest first, and ends with what the open turn has so
+far. When the system prompt alone passes half of the budget, a segment opened at the budget keeps only its protected
+prompts. Token counts are the model's own where it reports them, else `count`, else a quarter of the UTF-8 bytes. Not
+here: when a segment is opened (session), rendering (render).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The agent loop, without I/O: a session takes one event and returns the next actions.
 
-Always holds: `handle` never blocks, reads no clock and draws nothing at random; the same events at the same times give the
-same actions and the same trace. A turn ends exactly once, with one `Reply`, `Refuse` or `Silence` and then `Done`: model
-calls, rounds, restarts and time are bounded, and every way out that is not the model's own ends in the safe reply.
-Nothing shown before the final reply can still be rejected by a hook. Events that come late or from elsewhere are counted
-in the trace; events that a driver must not send (a viewer message while a turn is open) raise SessionError and change nothing.
-Time moves by `Tick` and by the `now` of `handle`; the first actions of a turn ask for a `Wait` at its deadline.
+Always holds: `handle` never blocks, reads no clock and draws nothing at random; the same events at the same times
+give the same actions and the same trace. A turn ends exactly once, with one `Reply`, `Refuse` or `Silence` and then
+`Done`: model calls, rounds, restarts and time are bounded, and every way out that is not the model's own ends in the
+safe reply. Nothing shown before the final reply can still be rejected by a hook. Events that come late or from
+elsewhere are counted in the trace; events that a driver must not send (a viewer message while a turn is open) raise
+SessionError and change nothing. Time moves by `Tick` and by the `now` of `handle`; the first actions of a turn ask
+for a `Wait` at its deadline.
 
 Room events other than `state` open a turn (the model may greet or thank); they queue while a turn is open. What a turn
 shows that the model did not sample (safe reply, refusal, replacement) is appended as an assistant message, so the next
@@ -93,7 +94,8 @@ class Session(Flow):
         """
         handler = _HANDLERS.get(type(event))
         if handler is None:
-            raise SessionError(f"{type(event).__name__} is no event of a session", cure="send one of hat_harness.events")
+            cure = "send one of hat_harness.events"
+            raise SessionError(f"{type(event).__name__} is no event of a session", cure=cure)
         if isinstance(event, ev.Tick):
             now = event.now if now is None else max(now, event.now)
         now = self._log.now if now is None else max(now, self._log.now)
@@ -104,18 +106,19 @@ class Session(Flow):
         turn = self._turn
         if isinstance(event, ev.Tick) and not self._due(turn):
             return []
-        opens = turn is None and (isinstance(event, ev.ViewerMessage) or (isinstance(event, ev.RoomEvent) and event.kind != "state"))
-        self._log.event(event, self._log.turn + opens)
+        self._log.event(event, self._log.turn + (turn is None and self._opens(event)))
         if turn is not None and now >= turn.deadline:
             self._safe("deadline")
         handler(self, event)
         return self._out
 
+    def _opens(self, event: Event) -> bool:
+        return isinstance(event, ev.ViewerMessage) or (isinstance(event, ev.RoomEvent) and event.kind != "state")
+
     def _check_message(self, event: ev.ViewerMessage) -> None:
         if self._turn is not None:
-            raise SessionError(
-                "a viewer message while a turn is open", place=f"session {self.session_id}", cure="wait for Done, or cancel"
-            )
+            cure = "wait for Done, or cancel"
+            raise SessionError("a viewer message while a turn is open", place=f"session {self.session_id}", cure=cure)
         if not event.texts:
             raise SessionError("a viewer message without texts", place=f"session {self.session_id}")
 

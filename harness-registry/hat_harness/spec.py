@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT = "hatstack.harness/1"
+FORMAT: Literal["hatstack.harness/1"] = "hatstack.harness/1"
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
 """Names that OpenAI function calling and MCP (SEP-986) both accept."""
 
@@ -92,8 +92,8 @@ class Adapter(Part):
     parameters: Annotated[tuple[str, ...], Field(min_length=1)]
     """Canonical parameters it is applied to; exactly one, except for `nested`."""
     values: dict[str, str] = Field(default_factory=dict)
-    """`values`: canonical value → the value the model sees. `boolean_as_words`: `true`, `false` → a word each (canonical
-    boolean, the model writes words). `words_as_boolean`: `true`, `false` → the canonical word each stands for."""
+    """`values`: canonical value → the value the model sees. `boolean_as_words`: `true`, `false` → the word that the model
+    writes for each. `words_as_boolean`: `true`, `false` → the canonical word that each stands for."""
     into: str = ""
     """`nested`: the name of the object, as the model sees it, that holds the group."""
 

@@ -1,8 +1,8 @@
 """Traces as JSON lines, and their replay against a fresh session, byte for byte.
 
-Always holds: `parse(dump(trace)) == trace` and `dump` of a replay equals the bytes that were recorded, or ReplayError tells the first
-line that differs. Line 1 is the head, then one line per entry, then one per segment. Not here: what runs models and tools
-(drive): a replay needs neither.
+Always holds: `parse(dump(trace)) == trace` and `dump` of a replay equals the bytes that were recorded, or ReplayError
+tells the first line that differs. Line 1 is the head, then one line per entry, then one per segment. Not here: what
+runs models and tools (drive): a replay needs neither.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def parse(data: bytes) -> Trace:
     entries: list[Entry] = []
     segments: list[Segment] = []
     head: dict[str, Any] | None = None
-    number = 0
+    number = 1
     try:
-        for number, line in enumerate(data.decode(errors="surrogatepass").rstrip("\n").split("\n"), 1):
+        for line in data.decode(errors="surrogatepass").rstrip("\n").split("\n"):
             value = json.loads(line)
             if head is None:
                 head = value
@@ -51,6 +51,7 @@ def parse(data: bytes) -> Trace:
                 segments.append(Segment.model_validate(value["segment"]))
             else:
                 entries.append(Entry.model_validate(value))
+            number += 1
         return Trace.model_validate({**(head or {}), "entries": entries, "segments": segments})
     except (ValueError, ValidationError, TypeError) as error:
         raise ReplayError(f"no trace: {str(error).splitlines()[0]}", place=f"line {number}") from None
@@ -60,7 +61,7 @@ def replay(trace: Trace, session: Session, harnesses: Mapping[str, Harness] | No
     """Feeds a recorded trace's events to a fresh session and returns its trace, which has the same bytes.
 
     The session must be new, with the recorded id, harness, room and token count. `harnesses`: digest → harness, for
-    sessions that changed theirs. ReplayError: the session went another way; `place` is the index of the first entry that differs.
+    sessions that changed theirs. ReplayError: the session went another way; `place` is the first entry that differs.
     """
     for index, entry in enumerate(trace.entries):
         if entry.kind == "event":

@@ -1,7 +1,7 @@
 """Layout templates: `str.format` strings over named fields and nothing else.
 
-Always holds: a template that `compile_template` accepted renders without error for any texts, since it has no positional
-field, attribute, index, conversion or format spec. Not here: what is rendered (render).
+Always holds: a template that `compile_template` accepted renders without error for any texts, since it has no
+positional field, attribute, index, conversion or format spec. Not here: what is rendered (render).
 """
 
 from __future__ import annotations

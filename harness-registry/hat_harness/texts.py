@@ -1,9 +1,9 @@
 """The few sentences that the session itself writes into a context, by language.
 
-Always holds: every sentence has all languages and the same fields. Errors start with `error :` / `错误：`, so that a policy
-can tell them from results. A room event becomes a user message `event : viewer entered name "mia"`; room state that
-changed since the model last read it stands in lines before it, in the form of the room section.
-Not here: texts of a harness (prompts, skills, hook messages, safe reply).
+Always holds: every sentence has all languages and the same fields. Errors start with `error :` / `错误：`, so that a
+policy can tell them from results. A room event becomes a user message `event : viewer entered name "mia"`; room state
+that changed since the model last read it stands in lines before it, in the form of the room section. Not here: texts
+of a harness (prompts, skills, hook messages, safe reply).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _TEXTS: dict[Language, dict[str, str]] = {
 }
 
 
-def say(language: Language, name: str, **fields: str) -> str:
+def say(language: Language, sentence: str, /, **fields: str) -> str:
     """One sentence with its fields filled in."""
-    return _TEXTS[language][name].format(**fields)
+    return _TEXTS[language][sentence].format(**fields)
 
 
 def quoted(names: list[str]) -> str:

@@ -1,9 +1,10 @@
 """Tool calls of a turn: from what the model wrote to requests, results and recorded effects.
 
-Always holds: a call is canonical and schema-checked before it is requested; a call with effects carries an idempotency key
-(session, turn, tool, canonical arguments) and is requested at most once per key: an identical call gets the recorded
-result, or waits for the one that is out, across restarts of the trajectory. Only read-only calls are tried again.
-Errors are results that the model reads. Not here: what the model is told after all results are in (session).
+Always holds: a call is canonical and schema-checked before it is requested; a call with effects carries an
+idempotency key (session, turn, tool, canonical arguments) and is requested at most once per key: an identical call
+gets the recorded result, or waits for the one that is out, across restarts of the trajectory. Only read-only calls
+are tried again. Errors are results that the model reads. Not here: what the model is told after all results are in
+(session).
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Desk:
     # ---- planning ---------------------------------------------------------------------------------------------
 
     def plan(self, turn: Turn, calls: Sequence[ToolCall], known: Mapping[str, str]) -> Decision | None:
-        """Fills `turn.works`; a decision when a `before_tool` hook ends the turn. `known`: skills whose body the model has."""
+        """Fills `turn.works`; a decision when a `before_tool` hook ends the turn. `known`: skills the model has read."""
         ended: Decision | None = None
         turn.works = []
         for call in calls:
@@ -139,11 +140,13 @@ class Desk:
         name = work.arguments.get(activation.parameter)
         if not isinstance(name, str) or len(work.arguments) != 1:
             text = say(harness.language, "skill_argument", parameter=activation.parameter)
-            return work.finish(text, "malformed")
+            work.finish(text, "malformed")
+            return
         skill = harness.skill(name)
         if skill is None:
             names = quoted([item.name for item in harness.skills])
-            return work.finish(say(harness.language, "no_skill", name=name, known=names), "malformed")
+            work.finish(say(harness.language, "no_skill", name=name, known=names), "malformed")
+            return
         repeated = skill.id in turn.skills or skill.id in known
         if skill.id not in turn.skills:
             turn.skills.append(skill.id)
@@ -176,7 +179,7 @@ class Desk:
                     self._by_key[effect.key] = self._by_call[effect.call_id] = effect
         return tuple(found)
 
-    def take(self, turn: Turn | None, call_id: str, text: str, failure: str, now: float) -> float | None | bool:
+    def take(self, turn: Turn | None, call_id: str, text: str, failure: str, now: float) -> float | bool:
         """One result. True: taken; False: nobody waits for it; a number: tried again at that time."""
         effect = self._by_call.get(call_id)
         if effect is not None:

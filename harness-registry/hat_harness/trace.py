@@ -1,13 +1,14 @@
 """What happened in a session, complete and replayable: `hatstack.trace/1`.
 
-Always holds: `entries` has every event the session took and every action it asked for, in order, with the time at which
-it did; hook verdicts and notes stand between them. Contexts stand once, in `segments`: they are append-only, so a
-`CallModel` entry says how many messages of its segment it saw. Scores are made from `turns(trace)`, training rows from
-`segments` and `sampled(trace, index)`. Not here: exports (hat_harness.export), replay (hat_harness.tape).
+Always holds: `entries` has every event the session took and every action it asked for, in order, with the time at
+which it did; hook verdicts and notes stand between them. Contexts stand once, in `segments`: they are append-only, so
+a `CallModel` entry says how many messages of its segment it saw. Scores are made from `turns(trace)`, training rows
+from `segments` and `sampled(trace, index)`. Not here: exports (hat_harness.export), replay (hat_harness.tape).
 
 Notes, by type:
-turn {event, texts} · skill {skill, name, call_id, repeated} · call {call_id, name, tool, arguments, result, failure, recorded} ·
-round {hooks, message} · end {outcome, text, reason} · segment {segment, reason} · ignored {event, reason}
+turn {event, texts} · skill {skill, name, call_id, repeated} · round {hooks, message} · end {outcome, text, reason} ·
+call {call_id, name, tool, arguments, result, failure, recorded} · segment {segment, reason} · harness {digest} ·
+ignored {event, reason}. A tick that fired nothing leaves no entry.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hat_harness.codec import decode
 from hat_harness.events import Message, ModelOutput
 
-FORMAT = "hatstack.trace/1"
+FORMAT: Literal["hatstack.trace/1"] = "hatstack.trace/1"
 Outcome = Literal["reply", "refuse", "silence", "safe", ""]
 """How a turn ended; "" while it is open."""
 
@@ -99,7 +100,7 @@ class CallSummary:
     result: str
     """What the backend gave, or the error that the model was told."""
     failure: str = ""
-    """"" on success, `malformed` for a call that was refused before it was made, `cancelled` when the turn ended first."""
+    """"" on success; `malformed`: refused before it was made; `blocked`: a hook or limit; `cancelled`: the turn ended."""
     name: str = ""
     recorded: bool = False
     """The result of an earlier identical call with effects was given; the tool was not called again."""
@@ -108,7 +109,7 @@ class CallSummary:
 
 @dataclass(frozen=True, slots=True)
 class HookVerdict:
-    """One hook that fired, or whose expression failed."""
+    """One evaluation of a hook. An expression that failed counts as fired."""
 
     hook: str
     event: str
@@ -146,6 +147,9 @@ class TurnSummary:
     """Text shown before the reply was final."""
 
 
+_COUNTS = ("rounds", "model_calls", "restarts", "prompt_tokens", "completion_tokens")
+
+
 @dataclass(slots=True)
 class _Open:
     """A turn while its entries are read."""
@@ -158,9 +162,7 @@ class _Open:
     emitted: list[str] = field(default_factory=list)
     outputs: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
-    counts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("rounds", "model_calls", "restarts", "prompt_tokens", "completion_tokens"), 0)
-    )
+    counts: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
 
     def take(self, entry: Entry) -> None:
         """Adds one entry of the turn."""
@@ -209,9 +211,8 @@ def turns(trace: Trace) -> tuple[TurnSummary, ...]:
     for entry in trace.entries:
         if entry.kind == "note" and entry.type == "turn":
             texts = tuple(entry.data["texts"])
-            found[entry.turn] = _Open(
-                {"index": entry.turn, "event": entry.data["event"], "texts": texts, "started": entry.at, "ended": entry.at}
-            )
+            values = {"index": entry.turn, "event": entry.data["event"], "texts": texts}
+            found[entry.turn] = _Open({**values, "started": entry.at, "ended": entry.at})
         elif entry.turn in found:
             found[entry.turn].take(entry)
     return tuple(turn.close() for turn in found.values())

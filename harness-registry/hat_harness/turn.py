@@ -1,7 +1,7 @@
 """The state of one open turn. Plain mutable records; what happens to them is in session, tooling and gates.
 
-Always holds: a turn ends exactly once; every counter only grows, except by a restart, which starts the trajectory's own
-lists again and keeps the counters.
+Always holds: a turn ends exactly once; every counter only grows, except by a restart, which starts the trajectory's
+own lists again and keeps the counters.
 """
 
 from __future__ import annotations
