@@ -25,8 +25,8 @@ from hat_stats.errors import InputError
 Method = Literal["percentile", "constant", "empty"]
 Labels = Sequence[Any] | np.ndarray[Any, Any]
 
-_CELLS = 1 << 20
-"""Resampled cells held at a time: 8 MiB of indices and as much of values, whatever the number of draws."""
+_CELLS = 1 << 16
+"""Resampled cells held at a time: half a MiB of indices and of values (they stay in cache), whatever the draws."""
 _MULTINOMIAL_GAIN = 8
 """A multinomial count costs about this many gathered cells (measured), so few distinct values are counted instead."""
 

@@ -2,7 +2,7 @@
 
 Always holds: `required_*` returns a whole number of items (pairs, or units of the smaller arm), rounded up;
 `detectable_*` is its inverse. All tests two-sided. Multiply by `design_effect` 1 + (m − 1)·ICC where items come in
-clusters of m. Not here: sequential designs, which need about a third more (sequential).
+clusters of m. Not here: designs that are watched, whose interval is 1.55 times as wide at its target (sequential).
 """
 
 from __future__ import annotations
