@@ -8,7 +8,7 @@ planning and recording of tool calls (tooling).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hat_harness import events as ev
@@ -54,6 +54,7 @@ class Flow:
         hooks: CompiledHooks | None = None,
         count: Callable[[str], int] | None = None,
         now: float = 0.0,
+        history: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.session_id = session_id
         self._harness = harness
@@ -63,6 +64,7 @@ class Flow:
         self._gates = Gates(hooks or compile_hooks(harness), self._log, harness.language, self._room)
         self._desk = Desk(harness, session_id, self._log, self._gates)
         self._segments = Segments(count)
+        self._segments.exchanges.extend((Message("user", said), Message("assistant", told)) for said, told in history)
         self._turn: Turn | None = None
         self._out: list[Action] = []
         self._queue: deque[ev.RoomEvent] = deque()

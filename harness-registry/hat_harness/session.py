@@ -38,7 +38,8 @@ class Session(Flow):
     """One conversation under one harness.
 
     `count` gives the tokens of a text (else about a quarter of its bytes); `hooks` are the harness's own, compiled,
-    when the caller has them already; `now` is the driver's clock at the start.
+    when the caller has them already; `now` is the driver's clock at the start. `history` holds earlier exchanges (viewer,
+    agent) that another host kept; they are carried into the first segment as far as they fit.
     """
 
     __slots__ = ()
