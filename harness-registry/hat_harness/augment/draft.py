@@ -6,6 +6,7 @@ that digests of the others stay cached. Not here: what is done to it (naming, st
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from hat_harness.augment.words import Lexicon
 from hat_harness.spec import Harness, Part
 
 PartT = TypeVar("PartT", bound=Part)
+_TAKEN: dict[int, tuple[weakref.ref[Harness], frozenset[str], frozenset[str] | None]] = {}
 
 
 def changed(part: PartT, **values: Any) -> PartT:
@@ -28,6 +30,16 @@ def changed(part: PartT, **values: Any) -> PartT:
     made = object.__new__(type(part))
     object.__setattr__(made, "__dict__", {**part.__dict__, **values})
     object.__setattr__(made, "__pydantic_fields_set__", part.__pydantic_fields_set__ | values.keys())
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
+
+
+def constructed(kind: type[PartT], values: dict[str, Any]) -> PartT:
+    """A part from complete and valid values, as `model_construct` makes it, at a fifth of its cost."""
+    made = object.__new__(kind)
+    object.__setattr__(made, "__dict__", values)
+    object.__setattr__(made, "__pydantic_fields_set__", set(values))
     object.__setattr__(made, "__pydantic_extra__", None)
     object.__setattr__(made, "__pydantic_private__", None)
     return made
@@ -53,8 +65,7 @@ class Record:
 
     def rewrite(self) -> Rewrite:
         """The finished record."""
-        values = {**self.__dict__, "added": tuple(self.added), "law": self.operator.law}
-        return Rewrite.model_construct(**values)
+        return constructed(Rewrite, {**self.__dict__, "added": tuple(self.added), "law": self.operator.law})
 
 
 @dataclass
@@ -70,6 +81,8 @@ class Draft:
     single: dict[str, Any]
     """`layout`, `activation`, `recovery`."""
     places: dict[str, dict[str, int]] = field(default_factory=dict)
+    coded: frozenset[str] | None = None
+    """Ids of tools whose schema has code in some description; None before `taken` looked."""
 
     @staticmethod
     def of(harness: Harness, lexicon: Lexicon, pair: Harness | None = None) -> Draft:
@@ -127,7 +140,9 @@ class Draft:
 
     def set_text(self, path: str, text: str) -> None:
         """Replaces the text at `path`."""
-        kind, *rest = [segment.replace("~1", "/").replace("~0", "~") for segment in path.split("/")]
+        kind, *rest = path.split("/")
+        if "~" in path:
+            rest = [segment.replace("~1", "/").replace("~0", "~") for segment in rest]
         if kind in self.single:
             self.single[kind] = changed(self.single[kind], **{rest[0]: text})
             return
@@ -149,9 +164,22 @@ class Draft:
         self.set_text(path, new)
 
     def taken(self) -> set[str]:
-        """Every name in use and every identifier that stands in code somewhere: what a fresh name must avoid."""
+        """Every name in use and every identifier that stands in code somewhere: what a fresh name must avoid.
+
+        Called before anything is changed; the answer is remembered for as long as the base harness lives.
+        """
+        known = _TAKEN.get(id(self.base))
+        if known is None or known[0]() is not self.base:
+            key = id(self.base)
+            known = (weakref.ref(self.base, lambda _: _TAKEN.pop(key, None)), frozenset(self._taken()), self.coded)
+            _TAKEN[key] = known
+        self.coded = known[2]
+        return set(known[1])
+
+    def _taken(self) -> set[str]:
         activation = self.single["activation"]
         names = {activation.tool, activation.parameter}
+        coded: list[str] = []
         for kind in ("skills", "tools"):
             names.update(part.name for part in self.parts[kind])
             names.update(part.id for part in self.parts[kind])
@@ -159,8 +187,10 @@ class Draft:
             names.update(property_names(tool.parameters))
             names.update(tool.parameter_names)
             if "`" in str(tool.parameters):
+                coded.append(tool.id)
                 for _, text in descriptions(tool.parameters):
                     names |= words_in_code(text)
+        self.coded = frozenset(coded)
         for _, text in self.texts():
             names |= words_in_code(text)
         for shot in self.parts["few_shots"]:

@@ -70,16 +70,22 @@ def apply(
     `held_out` is the other half of the vocabulary: training draws avoid its words, test draws use them. `pair` says the
     same as `harness` in another language; only the `language` family needs it.
     """
+    extra = plan.lexicon if isinstance(plan, AugmentPlan) else ()
+    return carry_out(harness, seeded(plan, seed), seed, Draft.of(harness, lexicon(vocabulary, held_out, extra), pair))
+
+
+def seeded(plan: AugmentPlan | Sequence[AnyOperator], seed: int) -> list[tuple[AnyOperator, int]]:
+    """The operators of one draw, in order of stage, each with its own seed."""
     if isinstance(plan, AugmentPlan):
-        extra, operators = plan.lexicon, draw(plan, Random(operator_seed(seed, "plan", 0)))
+        operators = draw(plan, Random(operator_seed(seed, "plan", 0)))
     else:
-        extra, operators = (), sorted(plan, key=lambda op: op.stage)
+        operators = sorted(plan, key=lambda op: op.stage)
     counts: dict[str, int] = {}
     steps: list[tuple[AnyOperator, int]] = []
     for op in operators:
         counts[op.type] = counts.get(op.type, 0) + 1
         steps.append((op, operator_seed(seed, op.type, counts[op.type] - 1)))
-    return _carry_out(harness, steps, seed, Draft.of(harness, lexicon(vocabulary, held_out, extra), pair))
+    return steps
 
 
 def replay(
@@ -93,15 +99,26 @@ def replay(
 ) -> HarnessState:
     """The state made again from its base, using nothing of it but the operators and their seeds."""
     steps = [(rewrite.operator, rewrite.seed) for rewrite in state.rewrites]
-    return _carry_out(harness, steps, state.seed, Draft.of(harness, lexicon(vocabulary, held_out, extra), pair))
+    return carry_out(harness, steps, state.seed, Draft.of(harness, lexicon(vocabulary, held_out, extra), pair))
 
 
-def _carry_out(base: Harness, steps: list[tuple[AnyOperator, int]], seed: int, draft: Draft) -> HarnessState:
+def carry_out(
+    base: Harness,
+    steps: Sequence[tuple[AnyOperator, int]],
+    seed: int,
+    draft: Draft,
+    avoid: frozenset[str] = frozenset(),
+    digest: bool = True,
+) -> HarnessState:
+    """Operators with their seeds carried out on a draft of `base`; new names avoid the words of `avoid`.
+
+    Without `digest` the state's `base_digest` is "" (a base that is not a registered harness needs none).
+    """
     records: list[Record] = []
     names: Names | None = None
     taken: set[str] = set()
     if any(op.type in _NAMING or op.type in _TAKING for op, _ in steps):
-        taken = draft.taken() | _pair_words(draft)
+        taken = draft.taken() | _pair_words(draft) | avoid
     for op, own in steps:
         rng, record = Random(own), Record(op, own)
         records.append(record)
@@ -120,7 +137,7 @@ def _carry_out(base: Harness, steps: list[tuple[AnyOperator, int]], seed: int, d
         close(draft, names)
     state = HarnessState.model_construct(
         harness=with_shots(base, draft.harness()),
-        base_digest=base_digest(base),
+        base_digest=base_digest(base) if digest else "",
         seed=seed,
         rewrites=tuple(record.rewrite() for record in records),
     )
@@ -139,14 +156,15 @@ def _pair_words(draft: Draft) -> set[str]:
 def original(state: HarnessState) -> Harness:
     """The harness that the state was made from, by undoing its rewrites; AugmentError when the digest disagrees."""
     if state._base is None:
-        base = _undone(state)
+        base = undone(state)
         if base_digest(base) != state.base_digest:
             raise AugmentError("the rewrites do not lead back to the base", place=state.base_digest)
         state._base = base
     return state._base
 
 
-def _undone(state: HarnessState) -> Harness:
+def undone(state: HarnessState) -> Harness:
+    """The state's harness with its rewrites undone in reverse order, from the records alone."""
     draft = Draft.of(state.harness, lexicon(_NOTHING))
     pending: list[Rewrite] = []
     for rewrite in reversed(state.rewrites):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hat_harness.augment.draft import Draft, Record, changed
+from hat_harness.augment.draft import Draft, PartT, Record, changed
 from hat_harness.augment.mentions import CallRewriter, Closure
 from hat_harness.augment.operators import ActivationName, ParameterName, SkillName, ToolName
 from hat_harness.augment.schema import fixed_names, name_fits, property_names, rename_properties
@@ -236,7 +236,7 @@ def close(draft: Draft, names: Names) -> Closure:
         }
         draft.parts["skills"][index] = _if_changed(skill, values)
     for index, tool in enumerate(draft.parts["tools"]):
-        draft.parts["tools"][index] = _close_tool(tool, closure, names, call)
+        draft.parts["tools"][index] = _close_tool(tool, closure, names, call, draft.coded)
     for kind, name in (("prompts", "text"), ("hooks", "message")):
         for index, part in enumerate(draft.parts[kind]):
             text = getattr(part, name)
@@ -251,7 +251,7 @@ def close(draft: Draft, names: Names) -> Closure:
     return closure
 
 
-def _if_changed(part: Any, values: dict[str, Any]) -> Any:
+def _if_changed(part: PartT, values: dict[str, Any]) -> PartT:
     """The part itself when nothing differs, so that its digest stays cached."""
     differs = {name: value for name, value in values.items() if getattr(part, name) != value}
     return changed(part, **differs) if differs else part
@@ -264,7 +264,7 @@ def _renamed_call(closure: Closure, name: str, arguments: Mapping[str, Any]) -> 
     return closure.tool(name), made
 
 
-def _close_tool(tool: Tool, closure: Closure, names: Names, call: CallRewriter) -> Tool:
+def _close_tool(tool: Tool, closure: Closure, names: Names, call: CallRewriter, coded: frozenset[str] | None) -> Tool:
     near = (tool.name,)
     values: dict[str, Any] = {
         "name": closure.tools[tool.name],
@@ -275,8 +275,10 @@ def _close_tool(tool: Tool, closure: Closure, names: Names, call: CallRewriter) 
     if mapping:
         parameters = rename_properties(parameters, mapping)
         values["parameter_names"] = _canonical_names(tool, mapping)
-    values["parameters"] = _describe(parameters, lambda text: closure.text(text, near, call))
-    return changed(tool, **values)
+    if coded is None or tool.id in coded:
+        parameters = describe_schema(parameters, lambda text: closure.text(text, near, call))
+    values["parameters"] = parameters
+    return _if_changed(tool, values)
 
 
 def _canonical_names(tool: Tool, mapping: Mapping[str, str]) -> dict[str, str]:
@@ -288,17 +290,17 @@ def _canonical_names(tool: Tool, mapping: Mapping[str, str]) -> dict[str, str]:
     return {old: new for old, new in made.items() if old != new}
 
 
-def _describe(schema: Any, rewrite: Callable[[str], str]) -> Any:
+def describe_schema(schema: Any, rewrite: Callable[[str], str]) -> Any:
     """The schema with every description rewritten; the schema itself when none refers to anything."""
     if isinstance(schema, Mapping):
         made = {
             key: rewrite(value)
             if key == "description" and isinstance(value, str)
-            else (_describe(value, rewrite) if isinstance(value, Mapping | list) else value)
+            else (describe_schema(value, rewrite) if isinstance(value, Mapping | list) else value)
             for key, value in schema.items()
         }
         return made if any(made[key] is not schema[key] for key in schema) else schema
     if isinstance(schema, list):
-        items = [_describe(value, rewrite) for value in schema]
+        items = [describe_schema(value, rewrite) for value in schema]
         return items if any(new is not old for new, old in zip(items, schema, strict=True)) else schema
     return schema

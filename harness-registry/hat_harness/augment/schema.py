@@ -22,6 +22,8 @@ _BELOW = ("items", "contains", "additionalProperties", "unevaluatedProperties", 
 _BELOW_LIST = ("prefixItems", "items")
 _BELOW_MAP = ("properties", "patternProperties", "$defs", "definitions")
 _DEFS = ("$defs", "definitions")
+_FLAT = frozenset({"type", "properties", "required", "additionalProperties", "title", "description", "$schema"})
+"""Keywords of an object schema in which nothing but `properties` and `required` speaks of names."""
 _DEFINITION = re.compile(r"#/(\$defs|definitions)/[^/]+\Z")
 
 
@@ -53,6 +55,8 @@ def rename_keys(value: Any, mapping: Mapping[str, str]) -> Any:
 
 def property_names(schema: Schema, root: Schema | None = None) -> list[str]:
     """Names of the object's own properties in order of first mention, in-place keywords and references followed."""
+    if schema.keys() <= _FLAT:
+        return list(schema.get("properties", ()))
     found: dict[str, None] = {}
     for part in _in_place(schema, root or schema):
         properties = part.get("properties")
@@ -63,6 +67,8 @@ def property_names(schema: Schema, root: Schema | None = None) -> list[str]:
 
 def fixed_names(schema: Schema) -> frozenset[str]:
     """Own properties that must keep their names: some keyword constrains names by pattern, or refers from outside."""
+    if schema.keys() <= _FLAT:
+        return frozenset()
     fixed: set[str] = set()
     names = property_names(schema)
     for part in _in_place(schema, schema):
@@ -79,6 +85,8 @@ def fixed_names(schema: Schema) -> frozenset[str]:
 
 def name_fits(schema: Schema, name: str) -> bool:
     """Whether a new property may be called `name`: no pattern of the schema claims it."""
+    if schema.keys() <= _FLAT:
+        return True
     return not any(re.search(p, name) for part in _in_place(schema, schema) for p in part.get("patternProperties", {}))
 
 
@@ -113,10 +121,8 @@ def _in_place(schema: Any, root: Schema, seen: tuple[str, ...] = ()) -> Iterator
     if not isinstance(schema, Mapping):
         return
     yield schema
-    if len(schema) <= 3 and "properties" in schema and not ("allOf" in schema or "$ref" in schema):
-        quick = all(key in ("type", "properties", "required", "additionalProperties") for key in schema)
-        if quick:
-            return
+    if schema.keys() <= _FLAT:
+        return
     for key in _SCHEMA:
         yield from _in_place(schema.get(key), root, seen)
     for key in _SCHEMAS:
@@ -272,10 +278,9 @@ class _Renamer:
 
 
 def _mentions(value: Any, key: str) -> bool:
-    if isinstance(value, Mapping):
-        return key in value or any(
-            _mentions(inner, key) for inner in value.values() if isinstance(inner, Mapping | list)
-        )
-    return isinstance(value, list) and any(
-        _mentions(inner, key) for inner in value if isinstance(inner, Mapping | list)
-    )
+    """Whether an object with this key stands anywhere in the value."""
+    if isinstance(value, dict):
+        if key in value:
+            return True
+        return any(_mentions(inner, key) for inner in value.values() if isinstance(inner, dict | list))
+    return isinstance(value, list) and any(_mentions(inner, key) for inner in value if isinstance(inner, dict | list))

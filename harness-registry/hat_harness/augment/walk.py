@@ -76,7 +76,7 @@ class _Walk:
         if role == "system":
             return {**message, "content": self.prompt()}
         if role == "assistant":
-            made = {**message, "content": _each_text(message.get("content"), words.reply)}
+            made = {**message, "content": each_text(message.get("content"), words.reply)}
             if "content" not in message:
                 del made["content"]
             for key in ("reasoning_content", "reasoning"):
@@ -87,7 +87,7 @@ class _Walk:
             return made
         if role == "tool":
             name, arguments = self.answered(message.get("tool_call_id", ""))
-            content = _each_text(message.get("content"), lambda text: words.result(text, name, arguments))
+            content = each_text(message.get("content"), lambda text: words.result(text, name, arguments))
             made = {**message, "content": content}
             if message.get("name"):
                 made["name"] = words.closure.tool(message["name"])
@@ -132,7 +132,7 @@ def parsed(arguments: Any) -> dict[str, Any] | None:
     return dict(arguments) if isinstance(arguments, Mapping) else None
 
 
-def _each_text(content: Any, change: Callable[[str], str]) -> Any:
+def each_text(content: Any, change: Callable[[str], str]) -> Any:
     """Plain content, or the text parts of a list of content parts, changed."""
     if isinstance(content, str):
         return change(content)
