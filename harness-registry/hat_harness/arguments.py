@@ -11,10 +11,10 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hat_harness.kept import Kept
 from hat_harness.spec import Tool
 
 Check = Callable[[Any], str]
@@ -155,23 +155,9 @@ def _slow(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
     return check
 
 
-class _Checks:
-    """Compiled checks by identity of the (immutable) tool; an entry goes when its tool does."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[weakref.ref[Tool], Callable[[Mapping[str, Any]], str]]] = {}
-
-    def of(self, tool: Tool) -> Callable[[Mapping[str, Any]], str]:
-        key = id(tool)
-        entry = self._found.get(key)
-        if entry is not None and entry[0]() is tool:
-            return entry[1]
-        check = _fast(tool.parameters) or _slow(tool.parameters)
-        self._found[key] = (weakref.ref(tool, lambda _: self._found.pop(key, None)), check)
-        return check
-
-
-_CHECKS = _Checks()
+_CHECKS: Kept[Tool, Callable[[Mapping[str, Any]], str]] = Kept(
+    lambda tool: _fast(tool.parameters) or _slow(tool.parameters)
+)
 
 
 def check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> str:

@@ -62,9 +62,12 @@ def encode(record: Any) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, default in _fields(type(record)):
         value = getattr(record, name)
-        if value != default or (value is not default and isinstance(value, bool) != isinstance(default, bool)):
-            data[name] = _plain(value)
+        if value is not default and (value != default or type(value) is not type(default)):
+            data[name] = value if type(value) in _PLAIN else _plain(value)
     return data
+
+
+_PLAIN = frozenset({str, int, float, bool, dict, type(None)})
 
 
 def _plain(value: Any) -> Any:
@@ -72,13 +75,9 @@ def _plain(value: Any) -> Any:
         if value and type(value[0]) in (int, float, str):
             return list(value)
         return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, Mapping):
-        return dict(value)
-    if dataclasses.is_dataclass(value):
+    if type(value) in _FIELDS or dataclasses.is_dataclass(value):
         return encode(value)
-    return value
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def decode_message(data: Mapping[str, Any]) -> events.Message:

@@ -159,7 +159,9 @@ def _compile(event: HookEvent, expression: str) -> Any:
     except Exception as error:  # the engine documents no error classes; whatever it raises means "refused"
         raise HookError(_readable(str(error))) from None
     if compiled.return_type() != cel.Type.BOOL:
-        raise HookError(f"the expression gives {compiled.return_type().name()}, not a boolean", cure="compare it")
+        raise HookError(
+            f"the expression gives {compiled.return_type().name()}, not a boolean", cure="compare it, e.g. `== true`"
+        )
     return compiled
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hat_harness.codec import encode
 from hat_harness.events import CallModel
-from hat_harness.trace import Entry
+from hat_harness.trace import Entry, built
 
 _Raw = tuple[Literal["event", "action", "hook", "note"], float, int, str, Any]
 
@@ -51,7 +51,8 @@ class Log:
     def entries(self) -> tuple[Entry, ...]:
         """Everything so far."""
         for kind, at, turn, name, data in self._raw[len(self._built) :]:
-            self._built.append(Entry.model_construct(kind=kind, at=at, turn=turn, type=name, data=_data(data)))
+            values = {"kind": kind, "at": at, "turn": turn, "type": name, "data": _data(data)}
+            self._built.append(built(Entry, values))
         return tuple(self._built)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hat_harness.kept import Kept
 from hat_harness.spec import Harness, Skill, Tool
 from hat_harness.templates import compile_template, fill, fill_core, render_template
 
@@ -124,12 +125,27 @@ def render_system(harness: Harness, room: Mapping[str, Any] | None = None, *, pr
 
     `protected_only` leaves out prompt parts that are not protected (for a segment that would not fit otherwise).
     """
+    fixed = _fixed(harness, protected_only=True) if protected_only else _FIXED.of(harness)
     texts = []
-    for section in harness.sections:
-        lines = [text for _, text in _lines(harness, section, room or {}, protected_only)]
-        if lines:
-            texts.append(_section(harness, section, lines))
+    for section, text in zip(harness.sections, fixed, strict=True):
+        if section == "room":
+            lines = [line for _, line in _lines(harness, section, room or {}, protected_only)]
+            text = _section(harness, section, lines) if lines else ""
+        if text:
+            texts.append(text)
     return "\n".join(texts)
+
+
+def _fixed(harness: Harness, protected_only: bool = False) -> tuple[str, ...]:
+    """The text of every section, "" for the room's, which changes, and for empty ones."""
+    found = []
+    for section in harness.sections:
+        lines = [] if section == "room" else [text for _, text in _lines(harness, section, {}, protected_only)]
+        found.append(_section(harness, section, lines) if lines else "")
+    return tuple(found)
+
+
+_FIXED: Kept[Harness, tuple[str, ...]] = Kept(_fixed)
 
 
 def render_skill(harness: Harness, skill: Skill) -> str:
@@ -166,6 +182,10 @@ def activation_schema(harness: Harness) -> dict[str, Any]:
 
 def tool_definitions(harness: Harness) -> tuple[dict[str, Any], ...]:
     """OpenAI function definitions, the activation tool first; empty when the layout writes tools inline only."""
+    return _DEFINITIONS.of(harness)
+
+
+def _definitions(harness: Harness) -> tuple[dict[str, Any], ...]:
     if harness.layout.tools == "inline":
         return ()
     activation = harness.activation
@@ -173,6 +193,9 @@ def tool_definitions(harness: Harness) -> tuple[dict[str, Any], ...]:
     if harness.skills:
         found.insert(0, _function(activation.tool, activation.description, activation_schema(harness)))
     return tuple(found)
+
+
+_DEFINITIONS: Kept[Harness, tuple[dict[str, Any], ...]] = Kept(_definitions)
 
 
 def parts_cost(harness: Harness, room: Mapping[str, Any] | None, count: Callable[[str], int]) -> list[tuple[str, int]]:

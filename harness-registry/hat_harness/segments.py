@@ -17,7 +17,7 @@ from hat_harness.digest import harness_digest
 from hat_harness.events import Message
 from hat_harness.render import render_system, tool_definitions
 from hat_harness.spec import Harness
-from hat_harness.trace import Sample, Segment
+from hat_harness.trace import Sample, Segment, built
 
 Reason = Literal["start", "budget", "restart", "harness"]
 _OVERHEAD = 4
@@ -158,13 +158,18 @@ class Segments:
     def records(self) -> tuple[Segment, ...]:
         """All segments as they stand in a trace."""
         return tuple(
-            Segment.model_construct(
-                index=item.index,
-                reason=item.reason,
-                harness=harness_digest(item.harness),
-                messages=tuple(item.messages),
-                tools=item.tools,
-                sampled=tuple(Sample.model_construct(message=index, call_id=call) for index, call in item.sampled),
+            built(
+                Segment,
+                {
+                    "index": item.index,
+                    "reason": item.reason,
+                    "harness": harness_digest(item.harness),
+                    "messages": tuple(item.messages),
+                    "tools": item.tools,
+                    "sampled": tuple(
+                        built(Sample, {"message": index, "call_id": call}) for index, call in item.sampled
+                    ),
+                },
             )
             for item in self.found
         )
