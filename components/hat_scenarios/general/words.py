@@ -19,13 +19,13 @@ def split(text: str) -> tuple[str, ...]:
 
 OBJECTS: Final = split(
     """
-parcel garden cabin recipe machine bridge violin camera stairs mirror pencil rocket saddle tunnel valley wallet anchor
+basket garden cabin recipe machine bridge violin camera stairs mirror pencil rocket saddle tunnel valley wallet anchor
 barrel canyon dragon forest hammer island jungle kitten magnet needle oyster pirate rabbit
 """
 )
 VERBS: Final = split(
     """
-paint measure clean repair carry fold count open close shift sort verify mark print dig store teach wash wrap
+paint polish clean repair carry fold count open close shift sort verify mark print dig store teach wash wrap
 """
 )
 QUALITIES: Final = split("weight grade height depth speed age taste level sound shape")

@@ -100,3 +100,30 @@ async def _over_stdio(server: Server[Any]) -> None:
 
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """`python -m hat_scenarios.live_commerce.server HARNESS [--stdio] [--host H] [--port P] [--seed N]`."""
+    import argparse
+    from pathlib import Path
+
+    from hat_harness.load import load_harness
+
+    parser = argparse.ArgumentParser(prog="hat_scenarios.live_commerce.server", description="tools of a live room")
+    parser.add_argument("harness", type=Path, help="folder of the harness whose tools are offered")
+    parser.add_argument("--stdio", action="store_true", help="speak over standard input and output instead of HTTP")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8740)
+    parser.add_argument("--seed", type=int, default=1, help="which room")
+    given = parser.parse_args(arguments)
+    serve(
+        load_harness(given.harness),
+        given.host,
+        given.port,
+        backend=room_backend(given.seed),
+        transport="stdio" if given.stdio else "http",
+    )
+
+
+if __name__ == "__main__":
+    main()

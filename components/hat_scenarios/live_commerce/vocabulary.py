@@ -70,7 +70,7 @@ change_order : queue lineup playlist agenda program
 tool_strategy_benefit : reward gain trim loyalty grant
 tool_strategy_compare : match weigh duel rank judge
 tool_strategy_multi : bundle stack cluster merge bulk
-tool_strategy_switch : swap flip advance hop skip
+tool_strategy_switch : toggle flip advance hop skip
 get_item : pull inspect view scan profile
 compare_items : measure face oppose rate differ
 get_promotion : banner event festival season ticket
@@ -86,8 +86,8 @@ second : beta tail target partner
 topic : matter area label keyword
 count : volume heap dozen tote
 position : index rung seat corner
-activation : choose enter take
-activation.parameter : mode title alias
+activation : choose grab summon
+activation.parameter : persona title alias
 """)
 _TRAIN_ANY: Final = _words(
     """
@@ -178,7 +178,7 @@ HELD_OUT_DESCRIPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "calculate_optimal_promotion": ("least to pay with own coupons",),
     "get_faq": ("shop policy on one topic",),
     "get_buyer_benefits": ("what coupons a buyer has",),
-    "change_presentation_order": ("move a product in the list",),
+    "change_presentation_order": ("give a product another place",),
     "start_explanation": ("explain a product now",),
 }
 DISTRACTORS: Final = (
