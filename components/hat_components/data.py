@@ -120,9 +120,14 @@ def digest_item(item: Item) -> str:
     return digest_json(decimals({"scenario": dumped["scenario"], "room": dumped["room"], "turns": dumped["turns"]}))
 
 
-def text_size(messages: Iterable[Mapping[str, Any]]) -> int:
-    """Budget units of messages: UTF-8 bytes over 4, a tokenizer-free stand-in for tokens, plus 4 per message."""
-    total = 0
+def digest_tools(tools: Iterable[Mapping[str, Any]]) -> str:
+    """Digest of function definitions, which are all the harness that an imported conversation shows."""
+    return digest_json(decimals({"format": 1, "tools": list(tools)}))
+
+
+def text_size(messages: Iterable[Mapping[str, Any]], tools: Iterable[Mapping[str, Any]] = ()) -> int:
+    """Budget units of messages and tools: UTF-8 bytes over 4, a tokenizer-free stand-in for tokens, plus 4 each."""
+    total = sum(4 + len(str(tool.get("function"))) // 4 for tool in tools)
     for message in messages:
         calls = [str(call["function"]) for call in message.get("tool_calls") or ()]
         texts = [str(message.get("content") or ""), str(message.get("reasoning_content") or ""), *calls]

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hat_components.step import InputError
-from hat_scenarios.base import Scenario
+from hat_scenarios.base import Scenario, ScenarioError
 
 
 def load(name: str, settings: Mapping[str, Any] | None = None) -> Scenario:
@@ -36,7 +36,7 @@ def load(name: str, settings: Mapping[str, Any] | None = None) -> Scenario:
         )
     try:
         scenario: Scenario = found(module.Settings.model_validate(dict(settings or {})))
-    except (ValidationError, ValueError) as error:
+    except (ValidationError, ValueError, ScenarioError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise InputError(
             f"settings of {name}: {reason}", place="settings", cure="see the scenario's Settings"

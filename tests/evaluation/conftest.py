@@ -91,3 +91,45 @@ def fabricate(tmp_path: Path) -> Callable[..., dict[str, Path]]:
         }
 
     return make
+
+
+HARNESSES = Path(__file__).resolve().parents[2] / "harness-registry" / "harnesses"
+
+
+@pytest.fixture(scope="session")
+def harness() -> Path:
+    """The shipped harness of the live room."""
+    return HARNESSES / "live-commerce"
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with small items_train, items_dev and items_test."""
+    from hat_components.simulate.config import Config
+    from hat_components.simulate.step import run
+    from hat_components.step import NullProgress
+
+    out = tmp_path_factory.mktemp("drawn")
+    run(Config(train=16, dev=12, test=6), {}, out, NullProgress())
+    return out
+
+
+@pytest.fixture(scope="session")
+def micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small untrained model of our own kind: it writes nonsense, deterministically."""
+    import torch
+
+    from hat_components.base.corpus import corpus_texts, corpus_words
+    from hat_components.model.codec import Codec
+    from hat_components.model.folder import save_folder
+    from hat_components.model.qwen import build_model
+    from hat_components.model.settings import ModelConfig, TokenizerConfig
+    from hat_components.model.tokenizer import train_tokenizer
+
+    torch.set_num_threads(1)
+    words = corpus_words(None)
+    tokenizer = train_tokenizer(corpus_texts(None, 1, 60, words), words, TokenizerConfig(vocab_size=640))
+    shape = ModelConfig(hidden=32, layers=2, heads=4, kv_heads=2, feed_forward=64, max_positions=1024)
+    folder = tmp_path_factory.mktemp("micro") / "model"
+    save_folder(folder, build_model(shape, tokenizer, seed=3), Codec(tokenizer), {})
+    return folder

@@ -102,7 +102,7 @@ def _trajectories(arm: str, played: Played, scenario: str) -> Iterable[Trajector
             messages=messages,
             tools=segment.tools,
             score=1.0,
-            size=text_size(messages),
+            size=text_size(messages, segment.tools),
         )
 
 

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Literal
 
+from hat_components.augment.imported import rewritten
 from hat_components.data import digest_file, digest_path, read_items, read_records, require, require_path, write_text
 from hat_components.evaluate import answers
 from hat_components.evaluate.config import Config
@@ -52,7 +53,7 @@ class _Job:
     scenario: Scenario | None = None
     items: Sequence[Item] = ()
     harness: Harness | None = None
-    conversations: Sequence[Conversation] = ()
+    conversations: list[Conversation] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
 
 
@@ -184,7 +185,10 @@ def _suite(job: _Job, suite: Suite) -> SuiteResult:
         elif suite.kind == "ifeval":
             items = answers.run_ifeval(job.model, config.ifeval, **limits, tick=tick)
         else:
-            items = answers.run_calls(job.model, job.conversations, **limits, tick=tick)
+            asked = job.conversations
+            if suite.holdout:
+                asked = list(rewritten(asked, suite_plan(suite.holdout), seed))
+            items = answers.run_calls(job.model, asked, **limits, tick=tick)
     if not items:
         raise InputError(f"suite {suite.id} has nothing to score", place=suite.id, cure="give more items")
     return suite_result(
