@@ -1,7 +1,7 @@
 """Errors of canary rollouts.
 
-    PlatformError
-    └── CanaryError                 root of hat_serving.canary
+    ServingError
+    └── RolloutError                root of what hat_serving.canary raises (stands in hat_serving.errors)
         ├── InvalidRolloutError     a rollout's spec contradicts itself or the cluster
         ├── PreflightError          the cluster cannot carry this rollout; lists every finding
         ├── BackendError            a traffic backend cannot do what was asked
@@ -13,38 +13,35 @@ Not here: how the controller reacts to them.
 
 from __future__ import annotations
 
-from hat_harness.errors import Kind, PlatformError
+from hat_harness.errors import Kind
+from hat_serving.errors import RolloutError
 
 
-class CanaryError(PlatformError):
-    """Root of everything that hat_serving.canary raises."""
-
-
-class InvalidRolloutError(CanaryError):
+class InvalidRolloutError(RolloutError):
     """The spec of a rollout contradicts itself or what stands in the cluster."""
 
     kind: Kind = "invalid_input"
 
 
-class PreflightError(CanaryError):
+class PreflightError(RolloutError):
     """The cluster cannot carry the rollout; the message lists every finding with its cure."""
 
     kind: Kind = "check_failed"
 
 
-class BackendError(CanaryError):
+class BackendError(RolloutError):
     """A traffic backend cannot do what was asked of it."""
 
     kind: Kind = "conflict"
 
 
-class MetricsError(CanaryError):
+class MetricsError(RolloutError):
     """The metrics server is unreachable or its answer makes no sense."""
 
     kind: Kind = "unavailable"
 
 
-class ClusterError(CanaryError):
+class ClusterError(RolloutError):
     """The Kubernetes API refused a request (`code` is the HTTP status) or did not answer (`code` 0)."""
 
     kind: Kind = "unavailable"

@@ -110,10 +110,8 @@ def _argv(container: Manifest, image: images.Image, variables: Mapping[str, str]
     """Kubernetes' rule: `command` replaces the image's entrypoint and its arguments, `args` only the arguments."""
     command = container.get("command")
     arguments = container.get("args")
-    if command:
-        argv = [*command, *(arguments or [])]
-    else:
-        argv = [*image.entrypoint, *(arguments if arguments else image.arguments)]
+    fallback = [*image.entrypoint, *(arguments or image.arguments)]
+    argv = [*command, *(arguments or [])] if command else fallback
     if not argv:
         raise images.ImageUnknownError(
             f"image {container['image']} has no known entrypoint", cure="give the container a command, or add the image"

@@ -1,0 +1,357 @@
+"""The canary state machine:
+
+No promotion in doubt, abort from everywhere, clocks that run only while the split is in force.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hat_serving.canary.machine import advance, fold
+from hat_serving.canary.spec import RolloutSpec, read_spec
+from hat_serving.canary.state import (
+    TERMINAL,
+    Command,
+    Measure,
+    Measurement,
+    Observation,
+    Prepare,
+    Promote,
+    Retire,
+    SetWeight,
+    State,
+    Tally,
+    Transition,
+    Verdict,
+    from_status,
+    to_status,
+)
+
+START = 1_700_000_000.0
+METRIC = {"name": "errors", "threshold": {"query": "q", "success": {"atMost": 0.1}}, "interval": "10s", "count": 2}
+STEPS = [
+    {"setWeight": 10},
+    {"pause": {"duration": "60s"}},
+    {"analysis": {"deadline": "300s"}},
+    {"setWeight": 50},
+    {"pause": {}},
+]
+
+
+def spec(**changes: Any) -> RolloutSpec:
+    raw = {
+        "release": "r2",
+        "target": {"backend": "gateway", "url": "http://gateway"},
+        "steps": STEPS,
+        "metrics": [METRIC],
+        "prometheus": {"url": "http://prometheus"},
+        "progressDeadline": "120s",
+    }
+    return read_spec({**raw, **changes})
+
+
+@dataclass
+class World:
+    """A cluster that obeys, unless it is told not to. Promotion and retirement are recorded with what was true then."""
+
+    plan: RolloutSpec
+    settle: float = 0.0
+    now: float = START
+    weight: int = 0
+    ready: bool = False
+    obeys: bool = True
+    verdict: Verdict = "success"
+    promoted: bool = False
+    retired: bool = False
+    paused: bool = False
+    abort: bool = False
+    resume: str = ""
+    state: State = field(default_factory=State)
+    commands: list[Command] = field(default_factory=list)
+    in_force: tuple[int, bool] = (0, False)
+    """Weight and readiness that the last look saw, before it acted."""
+
+    def seen(self) -> Observation:
+        return Observation(
+            self.now, self.weight, self.ready, "", self.promoted, self.retired, self.paused, self.abort, self.resume
+        )
+
+    def look(self, seconds: float = 5.0) -> Transition:
+        """One look of the driver, `seconds` after the last one.
+
+        The state goes through the status and back each time.
+        """
+        self.now += seconds
+        state = from_status(json.loads(json.dumps(to_status(self.state))))
+        result = advance(self.plan, state, self.seen(), settle=self.settle)
+        for command in result.commands:
+            if isinstance(command, Measure):
+                measured = tuple(Measurement(name, self.verdict, 0.5) for name in command.names)
+                result = advance(
+                    self.plan, result.state, replace(self.seen(), measurements=measured), settle=self.settle
+                )
+        self.state, self.in_force = result.state, (self.weight, self.ready)
+        for command in result.commands:
+            self.commands.append(command)
+            self._act(command)
+        return result
+
+    def _act(self, command: Command) -> None:
+        if isinstance(command, Retire):
+            assert self.weight == 0, "the canary was taken away while it had traffic"
+            self.retired = True
+        if not self.obeys:
+            return
+        if isinstance(command, Prepare):
+            self.ready = True
+        elif isinstance(command, SetWeight):
+            self.weight = command.percent
+        elif isinstance(command, Promote):
+            assert self.weight == 100, "promoted before all traffic was there"
+            self.promoted = True
+
+    def until(self, *phases: str, looks: int = 300, seconds: float = 5.0) -> State:
+        for _ in range(looks):
+            if self.state.phase in phases:
+                return self.state
+            self.look(seconds)
+        raise AssertionError(f"never reached {phases}: {self.state}")
+
+
+def test_a_rollout_goes_through_its_steps_and_promotes() -> None:
+    world = World(spec())
+    assert world.until("Paused").pause_reason == "PauseStep"
+    assert world.weight == 50
+    world.resume = "go"
+    assert world.until(*TERMINAL).phase == "Healthy"
+    assert [window.weight for window in world.state.windows] == [10, 10, 50]
+    assert world.state.windows[1].metrics == {"errors": 0.5}
+
+
+def test_a_pause_counts_only_time_with_the_split_in_force() -> None:
+    world = World(spec())
+    while world.state.clock_started is None or world.state.step != 1:
+        world.look()
+    world.look(50)
+    assert world.state.step == 1
+    world.weight, world.obeys = 0, False
+    world.look(50)
+    assert world.state.step == 1
+    assert world.state.clock_started is None
+    world.weight, world.obeys = 10, True
+    world.look(5)
+    begun = world.state.clock_started
+    world.look(55)
+    assert world.state.step == 1, "the time before the drift must not count"
+    world.look(6)
+    assert world.state.step == 2
+    assert begun is not None
+
+
+def test_a_split_must_hold_for_the_settling_time() -> None:
+    world = World(spec(), settle=6.0)
+    for _ in range(3):
+        world.look(1)
+    matched = world.state.matched_since
+    assert matched is not None
+    assert world.state.clock_started is None
+    while world.state.clock_started is None:
+        world.look(1)
+    assert world.state.clock_started - matched >= 6
+
+
+@pytest.mark.parametrize("verdict", ["inconclusive", "error", "waiting"])
+def test_doubt_holds_and_resuming_measures_again(verdict: Verdict) -> None:
+    world = World(spec(), verdict=verdict)
+    assert world.until("Paused").pause_reason == "Inconclusive"
+    weight = world.weight
+    world.resume = "again"
+    world.look()
+    assert world.until("Paused").pause_reason == "Inconclusive"
+    assert world.weight == weight
+    world.verdict, world.resume = "success", "once more"
+    world.look()
+    assert world.until("Paused").pause_reason == "PauseStep"
+
+
+def test_a_resume_from_before_the_pause_does_not_count() -> None:
+    world = World(spec())
+    world.look()
+    world.resume = "too early"
+    world.until("Paused")
+    for _ in range(5):
+        world.look()
+    assert world.state.phase == "Paused"
+
+
+def test_a_failing_metric_aborts_and_gives_the_traffic_back() -> None:
+    world = World(spec(), verdict="failure")
+    state = world.until(*TERMINAL)
+    assert (state.phase, state.reason) == ("Degraded", "AnalysisFailed")
+    assert world.weight == 0
+    assert world.retired
+
+
+def test_failures_within_the_limit_do_not_abort() -> None:
+    plan = spec(metrics=[{**METRIC, "failureLimit": 1, "count": 3}])
+    tally = Tally(name="errors")
+    for verdict in ("failure", "success"):
+        tally = fold(plan, tally, Measurement("errors", verdict), START)
+        assert tally.outcome is None
+    assert fold(plan, tally, Measurement("errors", "failure"), START).outcome == "failure"
+    assert fold(plan, tally, Measurement("errors", "success"), START).outcome == "success"
+
+
+def test_a_background_metric_must_succeed_before_promotion() -> None:
+    world = World(spec(steps=[{"setWeight": 20}], analysis={"metrics": ["errors"]}), verdict="waiting")
+    for _ in range(40):
+        world.look()
+    assert world.state.phase == "Progressing"
+    assert world.state.reason == "WaitingForAnalysis"
+    assert len(world.state.windows) == 0
+    world.verdict = "success"
+    assert world.until(*TERMINAL).phase == "Healthy"
+
+
+def test_a_split_that_never_comes_aborts_after_the_deadline() -> None:
+    world = World(spec())
+    world.look()
+    world.obeys = False
+    for _ in range(30):
+        world.look()
+    assert (world.state.phase, world.state.reason) == ("Degraded", "ProgressDeadlineExceeded")
+    assert not any(isinstance(command, Promote) for command in world.commands)
+
+
+def test_a_blocked_rollout_waits_without_touching_anything() -> None:
+    result = advance(spec(), State(), Observation(START, 0, True, blocked="no gateway"))
+    assert (result.state.phase, result.state.reason, result.commands) == ("Pending", "PreflightFailed", ())
+
+
+def test_someone_elses_promotion_ends_the_rollout() -> None:
+    world = World(spec())
+    world.look()
+    world.promoted = True
+    assert (world.look().state.phase, world.state.reason) == ("Healthy", "PromotedElsewhere")
+
+
+VERDICTS: tuple[Verdict, ...] = ("success", "failure", "inconclusive", "error", "waiting")
+steps = st.lists(
+    st.one_of(
+        st.integers(0, 100).map(lambda weight: {"setWeight": weight}),
+        st.sampled_from([{"pause": {"duration": "20s"}}, {"pause": {}}, {"analysis": {"deadline": "60s"}}]),
+    ),
+    max_size=6,
+)
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["look", "look", "look", "drift", "unready", "deaf", "pause", "resume", "verdict"]),
+        st.integers(0, 100),
+    ),
+    max_size=60,
+)
+
+
+def random_spec(raw: list[dict[str, Any]], background: bool) -> RolloutSpec:
+    weights = iter(sorted(step["setWeight"] for step in raw if "setWeight" in step))
+    ordered = [{"setWeight": next(weights)} if "setWeight" in step else step for step in raw]
+    extra = {"analysis": {"metrics": ["errors"]}} if background else {}
+    return spec(steps=[{"setWeight": 0}, *ordered], **extra)
+
+
+def play(world: World, happenings: list[tuple[str, int]], verdicts: tuple[Verdict, ...] = VERDICTS) -> None:
+    for kind, number in happenings:
+        if kind == "drift":
+            world.weight = number
+        elif kind == "unready":
+            world.ready = number % 2 == 0
+        elif kind == "deaf":
+            world.obeys = number % 2 == 0
+        elif kind == "pause":
+            world.paused = number % 2 == 0
+        elif kind == "resume":
+            world.resume = str(number)
+        elif kind == "verdict":
+            world.verdict = verdicts[number % len(verdicts)]
+        before = world.state
+        world.look(number % 30)
+        check_clock(world, before)
+
+
+def check_clock(world: World, before: State) -> None:
+    """Whatever happened:
+
+    A clock runs only while the split seen at this look is the wanted one and the canary is ready.
+    """
+    state = world.state
+    if state.clock_started is not None and state.phase in ("Progressing", "Paused"):
+        assert state.clock_started <= world.now
+        assert world.in_force == (state.desired_weight, True)
+        assert state.matched_since is not None
+        assert state.matched_since <= state.clock_started
+    if state.step > before.step and before.phase == "Progressing" and state.phase == "Progressing":
+        pause = world.plan.steps[before.step].pause
+        if pause is not None and pause.duration:
+            assert before.clock_started is not None
+            assert world.now - before.clock_started >= pause.duration
+
+
+@given(raw=steps, happenings=events, background=st.booleans())
+def test_whatever_happens_the_invariants_hold(
+    raw: list[dict[str, Any]], happenings: list[tuple[str, int]], background: bool
+) -> None:
+    play(World(random_spec(raw, background)), happenings)
+
+
+@given(raw=steps, happenings=events, background=st.booleans())
+def test_without_a_success_nothing_that_is_measured_is_promoted(
+    raw: list[dict[str, Any]], happenings: list[tuple[str, int]], background: bool
+) -> None:
+    plan = random_spec(raw, background)
+    measured = background or any(step.analysis for step in plan.steps)
+    world = World(plan, verdict="inconclusive")
+    play(world, happenings, ("inconclusive", "waiting", "error"))
+    for number in range(60):
+        world.obeys, world.ready, world.paused, world.resume = True, True, False, f"r{number}"
+        world.look()
+    if measured:
+        assert not any(isinstance(command, Promote) for command in world.commands)
+        assert not world.promoted
+    else:
+        assert world.state.phase in TERMINAL
+
+
+@given(raw=steps, happenings=events, background=st.booleans())
+def test_an_abort_is_possible_from_every_state(
+    raw: list[dict[str, Any]], happenings: list[tuple[str, int]], background: bool
+) -> None:
+    world = World(random_spec(raw, background))
+    play(world, happenings)
+    if world.state.phase in TERMINAL or world.promoted:
+        return
+    world.abort, world.obeys = True, True
+    for _ in range(4):
+        world.look()
+    assert world.state.phase == "Degraded"
+    assert world.weight == 0
+    assert world.retired
+    assert not world.promoted
+
+
+@given(raw=steps, happenings=events)
+def test_success_everywhere_ends_in_promotion(raw: list[dict[str, Any]], happenings: list[tuple[str, int]]) -> None:
+    world = World(random_spec(raw, background=True))
+    kind_ones = [(kind, number) for kind, number in happenings if kind in ("look", "pause", "resume")]
+    play(world, kind_ones)
+    world.paused = False
+    for number in range(80):
+        world.resume = f"go{number}"
+        world.look(20)
+    assert world.state.phase == "Healthy"
+    assert world.weight == 100
