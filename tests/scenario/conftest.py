@@ -29,6 +29,11 @@ def baseline() -> Harness:
 
 
 @pytest.fixture(scope="session")
+def chinese() -> Harness:
+    return load_harness(HARNESSES / "live-commerce-zh")
+
+
+@pytest.fixture(scope="session")
 def played() -> Played:
     """(scenario, cases) → one (item, turn, scores) per turn."""
 

@@ -47,6 +47,21 @@ def test_the_baseline_is_one_prompt(baseline: Harness) -> None:
     assert len(baseline.prompts) == 1
 
 
+def test_the_chinese_folder_says_the_same_part_by_part(live: Harness, chinese: Harness) -> None:
+    assert chinese.language == "zh"
+    assert [(skill.id, skill.name, skill.kind, skill.tools) for skill in chinese.skills] == [
+        (skill.id, skill.name, skill.kind, skill.tools) for skill in live.skills
+    ]
+    assert [(hook.id, hook.event, hook.action, list(hook.arguments)) for hook in chinese.hooks] == [
+        (hook.id, hook.event, hook.action, list(hook.arguments)) for hook in live.hooks
+    ]
+    assert [tool.name for tool in chinese.tools] == [tool.name for tool in live.tools]
+    texts = [part.description for part in (*chinese.skills, *chinese.tools)] + [hook.message for hook in chinese.hooks]
+    texts += [skill.body for skill in chinese.skills] + [prompt.text for prompt in chinese.prompts]
+    assert all(re.search(r"[\u4e00-\u9fff]", text) for text in texts)
+    assert all(not re.search(r"[\u4e00-\u9fff]", skill.name) for skill in chinese.skills)
+
+
 @pytest.mark.parametrize("name", ["live-commerce", "react-baseline"])
 def test_the_system_prompt_stays_small(name: str) -> None:
     """A token a piece is what a tokeniser with these words gives."""

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from hat_harness.augment import HOLDOUTS, AugmentPlan, FaultPlan, FaultyBackend, apply, suite_plan
+from hat_harness.augment import HOLDOUTS, AugmentPlan, FaultPlan, FaultyBackend, apply, suite_plan, trained_plan
 from hat_harness.augment.operators import (
     HookMessage,
+    Language,
     Markup,
     ParameterName,
     ParameterType,
@@ -66,6 +67,21 @@ def test_under_the_original_harness(live: Harness, played: Any, difficulty: Any)
 
 def test_under_one_prompt_without_skills_and_hooks(baseline: Harness, played: Any, hard: LiveCommerce) -> None:
     assert wrong(played(hard, [(baseline, item) for item in hard.items(32, "test", 80)])) == []
+
+
+def test_under_the_chinese_harness(chinese: Harness, played: Any, hard: LiveCommerce) -> None:
+    assert wrong(played(hard, [(chinese, item) for item in hard.items(38, "test", 40)])) == []
+
+
+def test_under_texts_in_the_other_language(live: Harness, chinese: Harness, played: Any, hard: LiveCommerce) -> None:
+    plan = AugmentPlan(operators=(*trained_plan().operators, Language(p=1.0)), original=0.0)
+    words, held_out = hard.vocabulary(), hard.vocabulary(held_out=True)
+    cases = [
+        (apply(live, plan, index, words, held_out=held_out, pair=chinese).harness, item)
+        for index, item in enumerate(hard.items(39, "test", 30))
+    ]
+    assert {harness.language for harness, _ in cases} == {"zh"}
+    assert wrong(played(hard, cases)) == []
 
 
 @pytest.mark.parametrize("name", list(PLANS))

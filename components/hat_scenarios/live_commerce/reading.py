@@ -14,8 +14,8 @@ from typing import Final
 
 from hat_harness.spec import Harness, Skill
 
-_QUOTED: Final = re.compile(r'"([^"\n]+)"')
-_GATE: Final = re.compile(r"= *([^\n]*[^\s\n])")
+_QUOTED: Final = re.compile(r'["“「]([^"”」\n]+)["”」]')
+_GATE: Final = re.compile(r"[=＝] *([^\n]*[^\s\n])")
 
 
 @dataclass(frozen=True, slots=True)
