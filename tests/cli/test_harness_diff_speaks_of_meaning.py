@@ -1,11 +1,12 @@
-"""A rename is one change, a retyped parameter says its types, moved sections are moves, and equal harnesses differ in nothing."""
+"""A rename is one change, a retyped parameter says its types, and equal harnesses differ in nothing."""
 
 from __future__ import annotations
 
-from hat_harness.diff import diff, words
-from hat_harness.spec import Harness, Hook, Prompt, Skill, Tool
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hat_harness.diff import diff, words
+from hat_harness.spec import Harness, Hook, Prompt, Skill, Tool
 
 
 def base() -> Harness:

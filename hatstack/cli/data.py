@@ -1,0 +1,131 @@
+"""`hat data …`: conversations from outside, and the datasets that steps make."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hatstack.cli.failure import ConflictError, UsageError
+from hatstack.cli.output import DryRun, Output, emit, table
+
+if TYPE_CHECKING:
+    from hat_components.importer.config import Config
+    from hat_components.step import StepResult
+
+app = typer.Typer(no_args_is_help=True, help="Datasets and imported conversations.")
+Source = Annotated[
+    Path, typer.Argument(metavar="FILE", help="OpenAI chat JSONL, .jsonl or .jsonl.gz, or a folder of them.")
+]
+
+
+@app.command("import")
+def import_data(
+    source: Source,
+    purpose: Annotated[str, typer.Option("--purpose", help="What the data may be used for; it has no default.")],
+    target: Annotated[Path, typer.Option("--to", help="Folder for the datasets; it must not exist.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the dataset.", show_default="the folder's name")
+    ] = None,
+    held_out: Annotated[
+        float, typer.Option("--held-out", min=0.0, max=1.0, help="Share that is kept from training.")
+    ] = 0.2,
+    skip: Annotated[bool, typer.Option("--skip-bad-lines", help="Leave bad lines out instead of refusing.")] = False,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Import conversations: checked, scrubbed, viewers' names replaced, tagged with a purpose."""
+    if target.exists():
+        raise ConflictError("it exists already", place=str(target), cure="choose another folder")
+    config = _config(name or target.resolve().name, purpose, held_out, skip)
+    result = _import(source, config, None if dry_run else target)
+    emit(
+        {"folder": str(target), "changed": not dry_run, "digests": result.digests, "metrics": result.metrics},
+        lambda: (
+            table(
+                ("what", "count"),
+                [(key.replace("_", " "), int(value)) for key, value in sorted(result.metrics.items())],
+            )
+            + (f"\nwould make {target}" if dry_run else f"\nmade {target}")
+        ),
+    )
+
+
+@app.command("validate")
+def validate(source: Source, output: Output = None) -> None:
+    """Check conversations as an import would, and keep nothing."""
+    result = _import(source, _config("check", "evaluation", 0.0, False), None)
+    count = int(result.metrics["conversations"])
+    emit(
+        {"valid": True, "conversations": count, "metrics": result.metrics},
+        f"{source}: {count} conversations, all valid",
+    )
+
+
+@app.command("show")
+def show(
+    folder: Annotated[Path, typer.Argument(help="A dataset folder.")],
+    records: Annotated[int, typer.Option("--records", min=0, help="Show this many records.")] = 0,
+    output: Output = None,
+) -> None:
+    """Show a dataset's manifest, after comparing its content with it."""
+    import json
+
+    from hat_components.data import load_manifest, read_lines
+
+    manifest = load_manifest(folder)
+    first: list[Any] = []
+    for split in manifest.splits:
+        for _, line in read_lines(folder, split):
+            if len(first) < records:
+                first.append(json.loads(line))
+    rows = [(name, split.count, split.digest[:19]) for name, split in manifest.splits.items()]
+    emit(
+        {**manifest.model_dump(mode="json"), "records": first},
+        lambda: "\n".join(
+            [
+                f"{manifest.name}  {manifest.kind}  for {manifest.purpose or 'nothing: untagged'}",
+                manifest.digest,
+                "",
+                table(("split", "records", "digest"), rows),
+                *(json.dumps(record, ensure_ascii=False) for record in first),
+            ]
+        ),
+    )
+
+
+def _config(name: str, purpose: str, held_out: float, skip: bool) -> Config:
+    from pydantic import ValidationError
+
+    from hat_components.importer.config import Config
+
+    try:
+        return Config.model_validate(
+            {"name": name, "purpose": purpose, "held_out": held_out, "on_error": "skip" if skip else "refuse"}
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{first['loc'][0]}: {first['msg']}", place="hat data import") from None
+
+
+def _import(source: Path, config: Config, target: Path | None) -> StepResult:
+    """Run the import step; with a target its folder appears whole or not at all."""
+    import tempfile
+
+    from hat_components.importer.step import run
+    from hat_components.step import NullProgress
+
+    parent = target.parent if target else Path(tempfile.gettempdir())
+    parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".hat-import-{os.getpid()}-", dir=parent))
+    try:
+        result = run(config, {"conversations": source}, part, NullProgress())
+        if target is not None:
+            part.chmod(0o755)
+            part.rename(target)
+        return result
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

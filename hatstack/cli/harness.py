@@ -1,0 +1,291 @@
+"""`hat harness …`: what a harness folder says, whether it is sound, what an edit of it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hatstack import paths
+from hatstack.cli.failure import CheckError, ConflictError, InputError, UsageError
+from hatstack.cli.output import DryRun, Output, emit, table
+
+if TYPE_CHECKING:
+    from hat_harness.augment import AugmentPlan
+    from hat_harness.spec import Harness
+
+app = typer.Typer(no_args_is_help=True, help="Harnesses: prompts, skills, tools and hooks around a model.")
+Folder = Annotated[str, typer.Argument(metavar="HARNESS", help="A harness folder, or the name of a shipped one.")]
+
+
+def _load(name: str) -> Harness:
+    from hat_harness.load import load_harness
+
+    return load_harness(paths.harness(name))
+
+
+@app.command("init")
+def init(
+    target: Annotated[Path, typer.Argument(help="Folder to make; it must not exist.")],
+    source: Annotated[str, typer.Option("--from", help="Harness to start from.")] = "live-commerce",
+    name: Annotated[str | None, typer.Option("--name", help="Its name.", show_default="the folder's name")] = None,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Make a new harness folder from one that stands."""
+    from pydantic import ValidationError
+
+    from hat_harness.load import save_harness
+
+    if target.exists():
+        raise ConflictError("it exists already", place=str(target), cure="choose another folder")
+    start = _load(source)
+    chosen = name or target.resolve().name.lower().replace("_", "-")
+    try:
+        made = type(start).model_validate({**start.model_dump(), "name": chosen})
+    except ValidationError:
+        cure = "--name with lower case words joined by -"
+        raise UsageError(f"{chosen!r} is no harness name", place=str(target), cure=cure) from None
+    if not dry_run:
+        _save(made, target, save_harness)
+    emit(
+        {"folder": str(target), "name": made.name, "from": start.name, "changed": not dry_run},
+        f"{'would make' if dry_run else 'made'} {target} from {start.name}\nnext  hat harness validate {target}",
+    )
+
+
+def _save(harness: Harness, target: Path, save: Any) -> None:
+    """Write a harness folder so that its final name only ever holds all of it."""
+    part = target.with_name(f".{target.name}.part{os.getpid()}")
+    shutil.rmtree(part, ignore_errors=True)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        save(harness, part)
+        part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@app.command("validate")
+def validate(folder: Folder, output: Output = None) -> None:
+    """Check a harness folder; every problem is named with file and line."""
+    from hat_harness.digest import harness_digest
+
+    harness = _load(folder)
+    digest = harness_digest(harness)
+    counts = {name: len(getattr(harness, name)) for name in ("prompts", "skills", "tools", "hooks")}
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    emit(
+        {"valid": True, "name": harness.name, "digest": digest, **counts},
+        lambda: f"{harness.name} is valid: {told}\n{digest}",
+    )
+
+
+@app.command("show")
+def show(folder: Folder, output: Output = None) -> None:
+    """Show a harness: its digest and every part with the digest of its content."""
+    from hat_harness.digest import harness_digest, part_digests, short
+
+    harness = _load(folder)
+    parts = part_digests(harness)
+    emit(
+        {**harness.model_dump(mode="json"), "digest": harness_digest(harness), "parts": parts},
+        lambda: "\n".join(
+            [
+                f"{harness.name}  {short(harness_digest(harness))}  {harness.language}  {harness.description}".rstrip(),
+                "",
+                table(("part", "digest"), [(path, short(digest)) for path, digest in parts.items()]),
+            ]
+        ),
+    )
+
+
+@app.command("diff")
+def diff(
+    old: Folder,
+    new: Folder,
+    text: Annotated[bool, typer.Option("--text", help="Show edits of texts word by word.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="End with exit code 1 when there is a difference.")] = False,
+    output: Output = None,
+) -> None:
+    """Say what an edit means: renamed skills, retyped parameters, moved sections, changed texts."""
+    from hat_harness.diff import diff as semantic
+
+    changes = semantic(_load(old), _load(new))
+    emit(
+        {
+            "equal": not changes,
+            "changes": [{"kind": c.kind, "path": c.path, "before": c.before, "after": c.after} for c in changes],
+        },
+        lambda: "\n".join(_told(change, text) for change in changes) or "no difference",
+    )
+    if check and changes:
+        raise CheckError(f"{len(changes)} differences", place=new)
+
+
+def _told(change: Any, text: bool) -> str:
+    both = isinstance(change.before, str) and isinstance(change.after, str)
+    if not (text and both and change.kind == "changed"):
+        return str(change)
+    from hat_harness.diff import words
+
+    marks = {"same": "{}", "removed": "[-{}-]", "added": "{{+{}+}}"}
+    body = "".join(marks[kind].format(piece) for kind, piece in words(change.before, change.after))
+    return f"{change.path} changed:\n  " + body.replace("\n", "\n  ")
+
+
+@app.command("render")
+def render(
+    folder: Folder,
+    room: Annotated[Path | None, typer.Option("--room", help="JSON file with the room view.")] = None,
+    skill: Annotated[str | None, typer.Option("--skill", help="Show what activating this skill gives.")] = None,
+    cost: Annotated[bool, typer.Option("--cost", help="Show what each part costs, in UTF-8 bytes.")] = False,
+    output: Output = None,
+) -> None:
+    """Show what the model reads."""
+    from hat_harness.render import parts_cost, render_skill, render_system, tool_definitions
+
+    harness = _load(folder)
+    view = _json(room) if room else {}
+    if skill is not None:
+        found = next((one for one in harness.skills if skill in (one.id, one.name)), None)
+        if found is None:
+            known = ", ".join(one.id for one in harness.skills) or "none"
+            raise InputError(f"no skill {skill!r}", place=folder, cure=f"one of: {known}")
+        text = render_skill(harness, found)
+        emit({"skill": found.id, "text": text}, text)
+        return
+    text = render_system(harness, view)
+    costs = parts_cost(harness, view, lambda piece: len(piece.encode()))
+    emit(
+        {
+            "system": text,
+            "tools": list(tool_definitions(harness)),
+            "cost": [{"part": part, "bytes": size} for part, size in costs],
+        },
+        lambda: table(("part", "bytes"), [*costs, ("all", sum(size for _, size in costs))]) if cost else text,
+    )
+
+
+@app.command("explain")
+def explain(
+    folder: Folder,
+    context: Annotated[
+        Path | None, typer.Option("--context", help="JSON file with the fields that hooks read (reply, skills, …).")
+    ] = None,
+    event: Annotated[str | None, typer.Option("--event", help="Only hooks of this event.")] = None,
+    reply: Annotated[str | None, typer.Option("--reply", help="Shortcut for the field `reply`.")] = None,
+    output: Output = None,
+) -> None:
+    """Say which hooks would fire over a context, and on which values they decide."""
+    from hat_harness.hooks import EVENTS
+    from hat_harness.hooks import explain as explain_hook
+
+    if event is not None and event not in EVENTS:
+        raise UsageError(f"no event {event!r}", place="--event", cure=f"one of: {', '.join(EVENTS)}")
+    harness = _load(folder)
+    fields = {**(_json(context) if context else {}), **({"reply": reply} if reply is not None else {})}
+    hooks = [hook for hook in harness.hooks if event in (None, hook.event)]
+    found = [(hook, explain_hook(hook, fields)) for hook in hooks]
+    emit(
+        [
+            {
+                "hook": hook.id,
+                "event": hook.event,
+                "action": hook.action,
+                "when": hook.when,
+                "fires": told.fires,
+                "error": told.error,
+                "fields": dict(told.fields),
+            }
+            for hook, told in found
+        ],
+        lambda: "\n".join(_verdict(hook, told) for hook, told in found) or "no hooks",
+    )
+
+
+def _verdict(hook: Any, told: Any) -> str:
+    lines = [
+        f"{hook.id} ({hook.event}): {'fires -> ' + hook.action if told.fires else 'does not fire'}",
+        f"  when {hook.when}",
+    ]
+    lines += [f"  {name} = {json.dumps(value, ensure_ascii=False)}" for name, value in told.fields.items()]
+    if told.error:
+        lines.append(f"  error, which counts as firing: {told.error}")
+    return "\n".join(lines)
+
+
+@app.command("augment")
+def augment(
+    folder: Folder,
+    target: Annotated[
+        Path | None, typer.Option("--to", help="Folder for the rewritten harness; it must not exist.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw; the same seed gives the same bytes.")] = 1,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="Draw as this held-out suite does, instead of as training does.")
+    ] = None,
+    family: Annotated[
+        list[str] | None, typer.Option("--family", help="Only this family of rewrites, and surely; may be repeated.")
+    ] = None,
+    scenario: Annotated[str, typer.Option("--scenario", help="Scenario whose words are drawn from.")] = "live_commerce",
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Rewrite a harness as training does: new names, orders, texts, distractors, with everything that refers to them."""
+    from hat_components.scenarios import load as load_scenario
+    from hat_harness.augment import apply
+    from hat_harness.diff import diff as semantic
+    from hat_harness.load import save_harness
+
+    if target is not None and target.exists():
+        raise ConflictError("it exists already", place=str(target), cure="choose another folder")
+    words = load_scenario(scenario)
+    base = _load(folder)
+    state = apply(base, _plan(suite, family), seed, words.vocabulary(), held_out=words.vocabulary(held_out=True))
+    changes = semantic(base, state.harness)
+    if target is not None and not dry_run:
+        _save(state.harness, target, save_harness)
+    emit(
+        {
+            "seed": seed,
+            "families": list(state.families),
+            "changes": [str(change) for change in changes],
+            "folder": str(target) if target else None,
+            "changed": target is not None and not dry_run,
+            "state": state.model_dump(mode="json"),
+        },
+        lambda: "\n".join([f"families: {', '.join(state.families) or 'none'}", *(f"  {change}" for change in changes)]),
+    )
+
+
+def _plan(suite: str | None, families: list[str] | None) -> AugmentPlan:
+    from hat_harness.augment import HOLDOUTS, suite_plan, trained_plan
+
+    if suite is not None and suite not in HOLDOUTS:
+        raise UsageError(f"no suite {suite!r}", place="--suite", cure=f"one of: {', '.join(sorted(HOLDOUTS))}")
+    plan = trained_plan() if suite is None else suite_plan(suite)
+    if not families:
+        return plan
+    unknown = sorted(set(families) - plan.families())
+    if unknown:
+        cure = f"one of: {', '.join(sorted(plan.families()))}"
+        raise UsageError(f"no family {unknown[0]!r} in this plan", place="--family", cure=cure)
+    chosen = tuple(operator for operator in plan.operators if operator.type in families)
+    return plan.model_copy(update={"operators": chosen, "p": 1.0, "original": 0.0})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", place=str(path)) from None
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", place=str(path)) from None
+    if not isinstance(data, dict):
+        raise InputError("a JSON object is expected", place=str(path))
+    return data

@@ -1,0 +1,98 @@
+"""Commands that the command line has a place for and that are not built yet. The list only ever gets shorter.
+
+Each says so in one line and ends with exit code 5. A test pins the list: whoever builds one removes it here.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from hat_harness.errors import Kind, PlatformError
+
+PENDING: dict[str, str] = {
+    "up": "start the laptop stack",
+    "down": "stop the laptop stack",
+    "status": "show what of the laptop stack runs",
+    "chat": "talk to a release in a simulated room",
+    "compare": "compare two evaluations item by item",
+    "evolve": "search for a better harness with the weights fixed",
+    "ablate": "measure what each stage of training adds",
+    "harness push": "store a version in the registry",
+    "harness pull": "fetch a version from the registry",
+    "harness list": "list harnesses and pointers in the registry",
+    "harness log": "show the versions of a harness",
+    "harness propose": "propose to move a pointer",
+    "harness approve": "approve a proposal",
+    "harness promote": "move a pointer as proposed",
+    "harness rollback": "move a pointer back",
+    "data erase": "erase a viewer from traces, datasets and artifacts",
+    "judge calibrate": "measure a judge against human labels",
+    "judge show": "show a judge and its agreement",
+    "train plan": "plan what a training job needs",
+    "pipeline submit": "start a pipeline on a cluster",
+    "pipeline status": "show a pipeline run on a cluster",
+    "pipeline cancel": "stop a pipeline run on a cluster",
+    "release list": "list releases",
+    "release show": "show a release with its evidence",
+    "release render": "write a release's manifests",
+    "canary start": "start a canary rollout",
+    "canary status": "show a canary rollout",
+    "canary pause": "hold a canary rollout",
+    "canary resume": "go on with a canary rollout",
+    "canary promote": "end a canary rollout with its release in place",
+    "canary abort": "take a canary rollout back",
+    "canary render": "write a canary's manifests",
+    "experiment create": "create an experiment",
+    "experiment start": "start an experiment",
+    "experiment status": "show an experiment",
+    "experiment stop": "stop an experiment",
+    "loadtest run": "load-test a release",
+    "loadtest replay": "replay recorded traffic",
+    "loadtest report": "show a load test",
+    "ledger show": "show the ledger",
+    "ledger verify": "verify the ledger's chain",
+    "ledger export": "export the ledger",
+    "account": "manage accounts, roles and tokens",
+    "doctor cluster": "check a cluster",
+}
+
+
+class NotBuiltError(PlatformError):
+    """The command has a name and no body yet."""
+
+    kind: Kind = "unavailable"
+
+
+def not_built(command: str) -> NotBuiltError:
+    """The error that a pending command ends with."""
+    return NotBuiltError(f"`hat {command}` ({PENDING[command]}) is not built yet", cure="hat --help lists what is")
+
+
+def add_pending(app: typer.Typer, nouns: dict[str, typer.Typer]) -> None:
+    """Give every pending command its place; `nouns` maps a noun to its sub-application and gains the missing ones."""
+    for command, help_text in PENDING.items():
+        noun, _, verb = command.partition(" ")
+        if command == "doctor cluster":
+            continue  # an argument of `hat doctor`, which raises `not_built` itself
+        if verb and noun not in nouns:
+            nouns[noun] = typer.Typer(no_args_is_help=True, help=NOUNS[noun])
+            app.add_typer(nouns[noun], name=noun)
+        parent = nouns[noun] if verb else app
+        _add(parent, verb or noun, command, f"{help_text[0].upper()}{help_text[1:]} (not built yet).")
+
+
+NOUNS: dict[str, str] = {
+    "judge": "Judges and their calibration.",
+    "train": "Training jobs.",
+    "release": "Releases: model, harness and serving profile with their evidence.",
+    "canary": "Canary rollouts.",
+    "experiment": "Experiments over models and harnesses.",
+    "loadtest": "Load tests.",
+    "ledger": "The ledger of releases and pointer moves.",
+}
+
+
+def _add(parent: typer.Typer, name: str, command: str, help_text: str) -> None:
+    @parent.command(name, help=help_text, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def pending() -> None:
+        raise not_built(command)

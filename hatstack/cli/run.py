@@ -1,0 +1,236 @@
+"""`hat run`, `hat report`, `hat evaluate`: the main job, its report, and one model on its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hatstack import paths
+from hatstack.cli.failure import UsageError
+from hatstack.cli.output import DryRun, Output, ProfileName, RunsDir, Set, as_json, emit, say, table
+
+if TYPE_CHECKING:
+    from hat_pipelines.plan import Job
+    from hat_pipelines.run import Options
+    from hat_pipelines.runs import RunFolder
+
+DEFAULT_PROFILE = "smoke"
+OptionalProfile = Annotated[
+    str | None, typer.Option("--profile", help="Name of a shipped profile, or a file.", show_default=DEFAULT_PROFILE)
+]
+HarnessName = Annotated[
+    str | None, typer.Option("--harness", help="Name of a shipped harness, or a folder; overrides the profile's.")
+]
+RunName = Annotated[
+    str, typer.Option("--name", help="Name of the run; it must be new.", show_default="profile and time")
+]
+
+
+class Runner(StrEnum):
+    """What runs the steps."""
+
+    LOCAL = "local"
+    KFP = "kfp"
+
+
+def add(app: typer.Typer) -> None:
+    """Give the application its commands."""
+    app.command("run")(run)
+    app.command("report")(report)
+    app.command("evaluate")(evaluate)
+
+
+def run(  # each parameter is an option of the command line
+    profile: OptionalProfile = None,
+    overrides: Set = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Conversations to train on: OpenAI chat JSONL, a file or a folder.")
+    ] = None,
+    purpose: Annotated[
+        str | None, typer.Option("--purpose", help="What --data may be used for; training takes only `training`.")
+    ] = None,
+    harness: HarnessName = None,
+    name: RunName = "",
+    resume: Annotated[str | None, typer.Option("--resume", help="Go on with this run.")] = None,
+    from_step: Annotated[
+        str, typer.Option("--from-step", help="With --resume: run this step and all behind it again.")
+    ] = "",
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Run this step and what it needs; may be repeated.")
+    ] = None,
+    runner: Annotated[
+        Runner, typer.Option("--runner", help="What runs the steps: this machine, or KFP's local runner.")
+    ] = Runner.LOCAL,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Take equal steps from earlier runs.")] = True,
+    runs_dir: RunsDir = None,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Run a pipeline by a profile: data, training, evaluation, registration, report."""
+    from hat_pipelines import run as runner_module
+
+    root = paths.runs_dir(runs_dir)
+    _check(resume=resume, from_step=from_step, name=name, data=data, purpose=purpose)
+    if runner is Runner.KFP and (resume or only):
+        raise UsageError("KFP's local runner runs whole pipelines", place="hat run --runner kfp", cure="--runner local")
+    options = runner_module.Options(
+        name=name,
+        from_step=from_step,
+        only=tuple(only or ()),
+        cache=paths.cache_dir(root) if cache else None,
+        quiet=as_json(),
+        runner="kfp" if runner is Runner.KFP else "local",
+        on_open=_announce,
+        environment={"MLFLOW_TRACKING_URI": paths.mlflow_uri(root)},
+    )
+    if resume and not (profile or overrides or data or harness):
+        job = None
+    else:
+        job = _job(profile or DEFAULT_PROFILE, list(overrides or ()), data, purpose, harness)
+    if dry_run:
+        _show_plan(root, resume, job, options)
+        return
+    if resume:
+        folder = runner_module.resume(resume, root, options, job)
+    else:
+        assert job is not None
+        folder = runner_module.start(job, root, options)
+    _finish(folder)
+
+
+def _announce(folder: RunFolder) -> None:
+    say(f"run {folder.id} in {folder.path}")
+
+
+def _check(  # what the options may not contradict
+    *, resume: str | None, from_step: str, name: str, data: Path | None, purpose: str | None
+) -> None:
+    if from_step and not resume:
+        raise UsageError("--from-step needs a run to go on with", place="hat run", cure="add --resume RUN")
+    if resume and name:
+        raise UsageError("a resumed run keeps its name", place="hat run", cure="leave --name out")
+    if data is not None and purpose is None:
+        raise UsageError(
+            "data need a purpose", place="hat run --data", cure="add --purpose training if they may be trained on"
+        )
+    if purpose is not None and data is None:
+        raise UsageError("--purpose says what --data may be used for", place="hat run", cure="add --data FILE")
+
+
+def _job(profile: str, overrides: list[str], data: Path | None, purpose: str | None, harness: str | None) -> Job:
+    from hat_pipelines import plan
+    from hat_pipelines import profile as profiles
+
+    path = paths.profile(profile)
+    if harness:
+        overrides.append(f"harness={json.dumps(harness)}")
+    inputs: dict[str, Path] = {}
+    if data is not None:
+        overrides += [f"steps.import.purpose={purpose}", f"steps.import.name={_slug(data)}"]
+        inputs["data"] = data
+    loaded = profiles.load(path, overrides, imported=data is not None)
+    inputs["harness"] = paths.harness(loaded.harness)
+    return plan.job(loaded, inputs, imported=data is not None)
+
+
+def _slug(path: Path) -> str:
+    """A dataset name from a file's name."""
+    stem = path.name.split(".")[0].lower()
+    return re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:64] or "data"
+
+
+def _show_plan(root: Path, resume: str | None, job: Job | None, options: Options) -> None:
+    from hat_pipelines import run as runner_module
+
+    planned = runner_module.preview(root, resume, job, options)
+    rows = [(entry.step, entry.component, entry.action, entry.why) for entry in planned]
+    emit(
+        {"steps": [{"step": s, "component": c, "action": a, "why": w} for s, c, a, w in rows], "changed": False},
+        lambda: table(("step", "component", "action", "why"), rows),
+    )
+
+
+def _finish(folder: RunFolder) -> None:
+    from hat_pipelines.summary import scores
+
+    found = scores(folder)
+    data: dict[str, Any] = {
+        "run": folder.id,
+        "state": folder.record.state,
+        "folder": str(folder.path),
+        "report": str(folder.report) if folder.report.exists() else None,
+        "seconds": round(folder.record.seconds, 1),
+        "scores": found.rows,
+    }
+    emit(data, lambda: _closing(folder))
+
+
+def _closing(folder: RunFolder) -> str:
+    """The few lines that a run ends with: scores, where the report is, what to do next."""
+    from hat_pipelines.display import clock
+    from hat_pipelines.summary import scores
+
+    found = scores(folder)
+    lines = []
+    if found.rows:
+        lines += [
+            table(
+                ("suite", *found.arms), [(row["suite"], *(row.get(arm) for arm in found.arms)) for row in found.rows]
+            ),
+            "",
+        ]
+    lines.append(f"run {folder.id} done in {clock(folder.record.seconds)}")
+    if folder.report.exists():
+        lines += [f"report  {folder.report}", f"next    hat model list --runs-dir {folder.path.parent}"]
+    return "\n".join(lines)
+
+
+def report(
+    run: Annotated[
+        str | None, typer.Argument(help="Id of the run; the newest if none is given.", show_default=False)
+    ] = None,
+    runs_dir: RunsDir = None,
+    output: Output = None,
+) -> None:
+    """Render a run's report again from its results."""
+    from hat_pipelines import run as runner_module
+    from hat_pipelines import runs
+    from hat_pipelines.errors import RunNotFoundError
+
+    root = paths.runs_dir(runs_dir)
+    known = runs.list_runs(root)
+    if run is None and not known:
+        raise RunNotFoundError("there is no run yet", place=str(root), cure="hat run --profile smoke")
+    page = runner_module.render_report(root, run or known[-1], runner_module.Options(quiet=as_json()))
+    emit({"run": run or known[-1], "report": str(page)}, str(page))
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder of a trained model.")],
+    profile: ProfileName = DEFAULT_PROFILE,
+    overrides: Set = None,
+    harness: HarnessName = None,
+    name: RunName = "",
+    runs_dir: RunsDir = None,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Evaluate a model folder on the suites of a profile."""
+    from hat_pipelines import plan
+    from hat_pipelines import profile as profiles
+    from hat_pipelines import run as runner_module
+
+    root = paths.runs_dir(runs_dir)
+    loaded = profiles.load(paths.profile(profile), [*(overrides or ()), "pipeline=evaluate"])
+    inputs = {"harness": paths.harness(harness or loaded.harness), "model": model}
+    job = plan.job(loaded, inputs)
+    options = runner_module.Options(name=name or "", cache=paths.cache_dir(root), quiet=as_json(), on_open=_announce)
+    if dry_run:
+        _show_plan(root, None, job, options)
+        return
+    _finish(runner_module.start(job, root, options))

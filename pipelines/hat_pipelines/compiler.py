@@ -1,0 +1,63 @@
+"""Writes the YAML that a cluster gets: the KFP pipeline and the Argo WorkflowTemplate of a profile's DAG.
+
+Always holds: the same code and profile give the same bytes, so a test can compare the committed files with the code.
+Not here: how they are derived (to_kfp, to_hera), submitting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hat_pipelines.dag import Dag
+from hat_pipelines.profile import Profile
+from hat_pipelines.runs import write_text
+
+
+def render(profile: Profile) -> dict[str, str]:
+    """File name → content, for both forms of the profile's pipeline."""
+    dag = profile.dag()
+    configs = {step.name: profile.config(step).model_dump(mode="json") for step in dag.steps}
+    stem = f"{dag.name}-{profile.name}"
+    head = f"# hat pipeline compile {dag.name} --profile {profile.name}\n"
+    return {
+        f"{stem}.kfp.yaml": head + _kfp(profile, dag, configs),
+        f"{stem}.argo.yaml": head + _argo(profile, dag, configs),
+    }
+
+
+def write(profile: Profile, folder: Path, *, dry_run: bool = False) -> list[tuple[Path, bool]]:
+    """Write the files that differ from what stands; returns each path and whether it differed."""
+    written = []
+    for name, text in render(profile).items():
+        path = folder / name
+        changed = not path.is_file() or path.read_text(encoding="utf-8") != text
+        if changed and not dry_run:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
+        written.append((path, changed))
+    return written
+
+
+def _kfp(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]]) -> str:
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as scratch:
+        warnings.simplefilter("ignore")
+        from kfp import compiler
+
+        from hat_pipelines.to_kfp import to_kfp
+
+        path = Path(scratch) / "pipeline.yaml"
+        compiler.Compiler().compile(to_kfp(dag, profile, configs), str(path))
+        return path.read_text(encoding="utf-8")
+
+
+def _argo(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]]) -> str:
+    from hat_pipelines.to_hera import to_hera
+
+    text: str = to_hera(dag, profile, configs).to_yaml()
+    return text

@@ -1,0 +1,73 @@
+"""Errors of hat_pipelines.
+
+    PipelineError
+    ├── DagError          a DAG is inconsistent: cycle, unknown step or artifact, duplicate
+    ├── ProfileError      a profile says something that no step understands; lists every problem at once
+    ├── RunConflictError       a run of that name stands already, is running, or was saved under another config
+    ├── RunNotFoundError       no run of that name
+    ├── StepFailedError        a step ended with an error; carries the step's own kind
+    └── InterruptedRunError       somebody pressed Ctrl-C; the run can be resumed
+
+Not here: exit codes (hatstack.cli.failure).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hat_harness.errors import Kind, PlatformError, Problem
+
+
+class PipelineError(PlatformError):
+    """Root of everything that hat_pipelines raises."""
+
+
+class DagError(PipelineError):
+    """A DAG cannot be run as written."""
+
+    kind: Kind = "invalid_input"
+
+
+class ProfileError(PipelineError):
+    """A profile is invalid; `problems` holds all findings with their lines."""
+
+    kind: Kind = "invalid_input"
+
+    def __init__(self, place: str, problems: Sequence[Problem]) -> None:
+        count = len(problems)
+        super().__init__(f"{count} problem{'s' if count != 1 else ''} in the profile", place=place)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.place}: {self.message}", *(f"  {problem}" for problem in self.problems)])
+
+
+class RunConflictError(PipelineError):
+    """The run folder is taken, in use, or belongs to another config."""
+
+    kind: Kind = "conflict"
+
+
+class RunNotFoundError(PipelineError):
+    """There is no run of that name."""
+
+    kind: Kind = "invalid_input"
+
+
+class StepFailedError(PipelineError):
+    """A step ended with an error. `kind` is the step's own, so that the exit code says what went wrong."""
+
+    def __init__(self, message: str, *, step: str, kind: Kind, place: str = "", cure: str = "", log: str = "") -> None:
+        super().__init__(message, place=place, cure=cure)
+        self.step = step
+        self.log = log
+        self.kind = kind
+
+
+class InterruptedRunError(PipelineError):
+    """The run was stopped by a signal; nothing half-written stands under a final name."""
+
+    def __init__(self, *, run: str, steps: Sequence[str]) -> None:
+        names = ", ".join(steps) or "no step"
+        super().__init__(f"interrupted in {names}", place=run, cure=f"hat run --resume {run}")
+        self.steps = tuple(steps)

@@ -1,0 +1,118 @@
+"""Derives an Argo WorkflowTemplate from a `Dag`, by hera: one template for each step, one DAG over them.
+
+A step's pod runs `python -m hat_pipelines.pod`; step folders travel as artifacts of the cluster's default artifact
+repository, where the run's inputs lie under the keys that the parameters name. A task runs only when all that it needs
+has succeeded, so what depends on a skipped step is skipped too. Not here: submitting, the YAML files (compiler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hera.workflows import DAG, Artifact, Container, Parameter, S3Artifact, Task, WorkflowTemplate
+from hera.workflows import Resources as PodResources
+from hera.workflows import models as argo
+
+from hat_pipelines.cluster import config_text, image, measured, parameter, resources
+from hat_pipelines.dag import INPUT, Dag, Step, parents, source
+from hat_pipelines.profile import Profile
+
+OUT, METRIC_FILE = "/hatstack/out", "/hatstack/metric"
+
+
+def to_hera(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]]) -> WorkflowTemplate:
+    """The WorkflowTemplate of an expanded DAG. Parameters: one key for each input, one JSON config for each step."""
+    steps = [*dag.steps, *((dag.on_exit,) if dag.on_exit else ())]
+    metrics = measured(dag.steps)
+    arguments = [
+        Parameter(name=f"{name}-key", description=f"where {name} lies in the repository") for name in dag.inputs
+    ]
+    arguments += [
+        Parameter(name=_dashed(parameter(step.name)), value=config_text(configs[step.name])) for step in steps
+    ]
+    with WorkflowTemplate(
+        name=f"hatstack-{dag.name}",
+        entrypoint=dag.name,
+        arguments=arguments,
+        on_exit=dag.on_exit.name if dag.on_exit else None,
+        labels={"app.kubernetes.io/part-of": "hatstack"},
+        annotations={"workflows.argoproj.io/description": dag.description} if dag.description else None,
+    ) as template:
+        made = {step.name: _template(step, profile, metrics.get(step.name, "")) for step in steps}
+        with DAG(name=dag.name):
+            for step in dag.steps:
+                _task(step, made[step.name], metrics)
+    return template
+
+
+def _template(step: Step, profile: Profile, metric: str) -> Container:
+    """The container template of one step."""
+    asked = resources(step, profile)
+    inputs: list[Any] = [Parameter(name="config", value=f"{{{{workflow.parameters.{_dashed(parameter(step.name))}}}}}")]
+    arguments = ["--component", step.component, "--config", "{{inputs.parameters.config}}", "--out", OUT]
+    for index, (name, need) in enumerate(step.needs.items()):
+        origin, artifact = source(need)
+        path = f"/hatstack/in/{index}"
+        key = f"{{{{workflow.parameters.{artifact}-key}}}}"
+        inputs.append(
+            S3Artifact(name=f"i{index}", path=path, key=key)
+            if origin == INPUT
+            else Artifact(name=f"i{index}", path=path)
+        )
+        arguments += ["--input", f"{name}={path}" if origin == INPUT else f"{name}={path}:{artifact}"]
+    outputs: list[Any] = [Artifact(name="out", path=OUT)]
+    if metric:
+        arguments += ["--metric", metric, "--metric-file", METRIC_FILE]
+        outputs.append(Parameter(name="metric", value_from=argo.ValueFrom(path=METRIC_FILE)))
+    memory = f"{asked.memory_gib:g}Gi"
+    return Container(
+        name=step.name,
+        image=image(step, profile),
+        command=["python", "-m", "hat_pipelines.pod"],
+        args=arguments,
+        inputs=inputs,
+        outputs=outputs,
+        resources=PodResources(
+            cpu_request=f"{asked.cpu:g}",
+            cpu_limit=f"{asked.cpu:g}",
+            memory_request=memory,
+            memory_limit=memory,
+            gpus=asked.gpus or None,
+        ),
+        node_selector={"nvidia.com/gpu.product": asked.gpu_product} if asked.gpu_product else None,
+        retry_strategy=_retries(step),
+        active_deadline_seconds=int(step.time_limit_s) if step.time_limit_s else None,
+        labels={"hatstack.dev/step": step.name},
+    )
+
+
+def _retries(step: Step) -> argo.RetryStrategy | None:
+    """Retries for failures that may pass; exit code 5 is the pod's `unavailable`."""
+    if not step.retries:
+        return None
+    return argo.RetryStrategy(
+        limit=argo.IntOrString(str(step.retries)),
+        retry_policy="OnFailure",
+        expression="lastRetry.exitCode == '5'",
+        backoff=argo.Backoff(duration="30s", factor=argo.IntOrString("2")),
+    )
+
+
+def _task(step: Step, template: Container, metrics: Mapping[str, str]) -> Task:
+    """The DAG's task for one step."""
+    handed: list[Any] = []
+    for index, need in enumerate(step.needs.values()):
+        origin, _ = source(need)
+        if origin != INPUT:
+            handed.append(Artifact(name=f"i{index}", from_=f"{{{{tasks.{origin}.outputs.artifacts.out}}}}"))
+    when = None
+    if step.when:
+        assert step.when.step in metrics, "every condition's step writes its metric"
+        when = f"{{{{tasks.{step.when.step}.outputs.parameters.metric}}}} {step.when.op} {step.when.value:g}"
+    depends = " && ".join(f"{name}.Succeeded" for name in sorted(parents(step))) or None
+    return Task(name=step.name, template=template, arguments=handed or None, when=when, depends=depends)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
