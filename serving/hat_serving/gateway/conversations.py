@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, Text, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from hat_harness.codec import decode, encode
-from hat_harness.events import Event
+from hat_harness.codec import decode
 from hat_harness.session import Session
 from hat_harness.spec import Harness
 from hat_registry import clock
@@ -35,6 +34,7 @@ conversation = Table(
     Column("release", String(71), nullable=False),
     Column("harness", String(71), nullable=False),
     Column("room", Text, nullable=False),
+    Column("history", Text, nullable=False),
     Column("turns", Integer, nullable=False),
     Column("updated_at", String(32), nullable=False, index=True),
 )
@@ -49,7 +49,8 @@ turn = Table(
 )
 """`events` is a JSON list of [time, type, fields]; `harness` is the digest that the turn ran under."""
 
-Timed = tuple[float, Event]
+Timed = tuple[float, str, Mapping[str, Any]]
+"""(time, type, fields) of one event, as a trace entry has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Stored:
     harness: str
     room: Mapping[str, Any]
     turns: int
+    history: tuple[tuple[str, str], ...] = ()
+    """Earlier exchanges (viewer, agent) that the client brought along when the conversation began."""
 
 
 class Conversations:
@@ -80,7 +83,8 @@ class Conversations:
             row = tx.execute(select(conversation).where(*self._key(identity))).first()
         if row is None:
             return None
-        return Stored(row.id, row.unit, row.arm, row.release, row.harness, json.loads(row.room), row.turns)
+        history = tuple((said, told) for said, told in json.loads(row.history))
+        return Stored(row.id, row.unit, row.arm, row.release, row.harness, json.loads(row.room), row.turns, history)
 
     def events(self, identity: str) -> list[tuple[str, list[Timed]]]:
         """(harness digest, events with times) of every turn, in order."""
@@ -91,13 +95,13 @@ class Conversations:
         )
         with self._database.read() as tx:
             rows = tx.execute(query).all()
-        return [(row.harness, [_read(entry) for entry in json.loads(row.events)]) for row in rows]
+        return [(row.harness, [(at, kind, data) for at, kind, data in json.loads(row.events)]) for row in rows]
 
     def append(self, head: Stored, events: Sequence[Timed]) -> Stored:
         """Store one finished turn after `head.turns` turns. MovedError when the conversation went on elsewhere."""
         at = clock.text(clock.now())
         number = head.turns + 1
-        written = json.dumps([_written(when, event) for when, event in events], ensure_ascii=False)
+        written = json.dumps(list(events), ensure_ascii=False)
         values = {"arm": head.arm, "release": head.release, "harness": head.harness, "turns": number, "updated_at": at}
         with self._database.write() as tx:
             if head.turns:
@@ -109,7 +113,8 @@ class Conversations:
             try:
                 if not head.turns:
                     own = {"workspace": self._workspace, "id": head.id, "unit": head.unit}
-                    tx.execute(insert(conversation).values(**own, room=json.dumps(dict(head.room)), **values))
+                    began = {"room": json.dumps(dict(head.room)), "history": json.dumps(head.history)}
+                    tx.execute(insert(conversation).values(**own, **began, **values))
                 tx.execute(
                     insert(turn).values(
                         workspace=self._workspace,
@@ -121,7 +126,7 @@ class Conversations:
                 )
             except IntegrityError:
                 raise self._moved(head) from None
-        return Stored(head.id, head.unit, head.arm, head.release, head.harness, head.room, number)
+        return replace(head, turns=number)
 
     def forget(self, unit: str) -> int:
         """Delete all conversations of a unit; how many there were."""
@@ -156,20 +161,13 @@ def restore(head: Stored, history: Sequence[tuple[str, Sequence[Timed]]], harnes
     if not history:
         raise ServingError(f"conversation {head.id} has no turns", place="conversation store")
     started = history[0][1][0][0]
-    session = Session(harnesses[history[0][0]], session_id=head.id, room=head.room, now=started)
+    first = harnesses[history[0][0]]
+    session = Session(first, session_id=head.id, room=head.room, now=started, history=head.history)
     current = history[0][0]
     for digest, events in history:
         if digest != current:
             session.switch(harnesses[digest])
             current = digest
-        for when, event in events:
-            session.handle(event, when)
+        for when, kind, data in events:
+            session.handle(decode(kind, data), when)
     return session
-
-
-def _written(when: float, event: Event) -> list[Any]:
-    return [when, type(event).__name__, encode(event)]
-
-
-def _read(entry: Sequence[Any]) -> Timed:
-    return float(entry[0]), decode(entry[1], entry[2])

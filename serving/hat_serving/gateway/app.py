@@ -1,0 +1,255 @@
+"""The gateway over HTTP (Starlette): OpenAI's routes, room messages, health, metrics.
+
+Always holds: a body larger than the limit is refused while it is read; a client that goes away cancels its turn, which
+stops the engine's generation; an error is a problem document with a closed `kind`, or OpenAI's error shape on its routes.
+Not here: turns (host), bodies (chat).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from prometheus_client import generate_latest
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from hat_harness.errors import PlatformError
+from hat_serving.errors import RequestError
+from hat_serving.gateway import chat
+from hat_serving.gateway.host import Answer, Host
+
+log = logging.getLogger("hatstack.gateway")
+STATUS = {
+    "invalid_input": 400,
+    "usage": 400,
+    "conflict": 409,
+    "forbidden": 401,
+    "check_failed": 409,
+    "unavailable": 503,
+    "exhausted": 429,
+    "internal": 500,
+}
+JSON = "application/json"
+HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+
+class HttpSettings(BaseModel):
+    """What the HTTP side needs to know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pseudonym_key: bytes = Field(min_length=16, repr=False)
+    """Keys the pseudonyms of viewers, rooms and conversations; the same on every replica."""
+    tokens: frozenset[str] = Field(default=frozenset(), repr=False)
+    """SHA-256 (hex) of the bearer tokens that are let in; empty: everybody (loopback only)."""
+    max_body: int = Field(default=1024 * 1024, ge=1024)
+
+
+def create_app(host: Host, settings: HttpSettings, lifespan: Callable[[], Any] | None = None) -> Starlette:
+    """The application. `lifespan` gives an async context manager around its life (engines, tools, writers)."""
+    routes = Routes(host, settings)
+
+    @asynccontextmanager
+    async def _life(_app: Starlette) -> AsyncIterator[None]:
+        if lifespan is None:
+            yield
+            await host.drain()
+            return
+        async with lifespan():
+            yield
+            await host.drain()
+
+    return Starlette(
+        lifespan=_life,
+        routes=[
+            Route("/v1/chat/completions", routes.guarded(routes.chat_completions), methods=["POST"]),
+            Route("/v1/responses", routes.guarded(routes.responses), methods=["POST"]),
+            Route("/v1/rooms/{room}/messages", routes.guarded(routes.room), methods=["POST"]),
+            Route("/healthz", routes.alive, methods=["GET"]),
+            Route("/readyz", routes.ready, methods=["GET"]),
+            Route("/metrics", routes.metrics, methods=["GET"]),
+        ],
+    )
+
+
+class Routes:
+    """The handlers, bound to one host."""
+
+    def __init__(self, host: Host, settings: HttpSettings) -> None:
+        self._host = host
+        self._settings = settings
+
+    def guarded(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Wrap a handler with authentication and the translation of errors."""
+
+        async def run(request: Request) -> Response:
+            try:
+                if not self._let_in(request):
+                    return _error(401, "forbidden", "not signed in", cure="send Authorization: Bearer <token>")
+                return await handler(request)
+            except PlatformError as error:
+                return _error(STATUS[error.kind], error.kind, error.message, error.place, error.cure)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                log.exception("unexpected error in %s", request.url.path, exc_info=error)
+                return _error(500, "internal", "something went wrong on the server", cure="look into its log")
+
+        return run
+
+    async def chat_completions(self, request: Request) -> Response:
+        """`POST /v1/chat/completions`."""
+        body = chat.read_json(await self._body(request))
+        parsed = chat.read_chat(body, *self._who(request, body))
+        if parsed.stream:
+            return self._streamed(request, parsed)
+        answer = await self._turn(request, parsed)
+        return _json(chat.chat_answer(answer, parsed.ask.name), answer)
+
+    async def responses(self, request: Request) -> Response:
+        """`POST /v1/responses`."""
+        body = chat.read_json(await self._body(request))
+        parsed = chat.read_responses(body, *self._who(request, body))
+        if parsed.stream:
+            raise RequestError("streaming is offered on /v1/chat/completions", place="stream")
+        answer = await self._turn(request, parsed)
+        return _json(chat.response_answer(answer, parsed.ask.name), answer)
+
+    async def room(self, request: Request) -> Response:
+        """`POST /v1/rooms/{room}/messages`; 204 for silence."""
+        room = request.path_params["room"]
+        body = chat.read_json(await self._body(request))
+        parsed = chat.read_room({"model": room, **body}, room, self._pseudonym)
+        answer = await self._turn(request, parsed)
+        if answer.turn.outcome == "silence":
+            return Response(status_code=204, headers={**HEADERS, "x-hatstack-arm": answer.arm})
+        return _json(chat.room_answer(answer), answer)
+
+    async def alive(self, _request: Request) -> Response:
+        """`GET /healthz`: the process answers."""
+        return Response("ok", media_type="text/plain")
+
+    async def ready(self, _request: Request) -> Response:
+        """`GET /readyz`: new turns are taken."""
+        if self._host.draining:
+            return Response("draining", 503, media_type="text/plain")
+        return Response("ok", media_type="text/plain")
+
+    async def metrics(self, _request: Request) -> Response:
+        """`GET /metrics` for Prometheus."""
+        content = generate_latest(self._host.metrics.collector)
+        return Response(content, media_type="text/plain; version=0.0.4")
+
+    # ---- helpers ----------------------------------------------------------------------------------------------
+
+    def _let_in(self, request: Request) -> bool:
+        if not self._settings.tokens:
+            return True
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        digest = hashlib.sha256(secret.strip().encode()).hexdigest()
+        known = [hmac.compare_digest(digest, token) for token in self._settings.tokens]
+        return scheme.lower() == "bearer" and any(known)
+
+    def _pseudonym(self, identity: str) -> str:
+        """A keyed pseudonym: the same for the same id, of no use without the key."""
+        return hmac.new(self._settings.pseudonym_key, identity.encode(), hashlib.sha256).hexdigest()[:24]
+
+    def _who(self, request: Request, body: Any) -> tuple[str, str]:
+        """(conversation, unit) as pseudonyms; "" where the client gives none."""
+        header = request.headers.get("x-hatstack-conversation", "")
+        if len(header) > 256:
+            raise RequestError("at most 256 characters", place="X-Hatstack-Conversation")
+        user = body.get("user") if isinstance(body.get("user"), str) else ""
+        named = self._pseudonym(header) if header else self._pseudonym(user) if user else ""
+        return named, self._pseudonym(user or header) if (user or header) else ""
+
+    async def _body(self, request: Request) -> bytes:
+        size = 0
+        parts: list[bytes] = []
+        async for part in request.stream():
+            size += len(part)
+            if size > self._settings.max_body:
+                raise RequestError(f"the body has more than {self._settings.max_body} bytes", place="body")
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _turn(self, request: Request, parsed: chat.Parsed) -> Answer:
+        """Run the turn and give it up when the client goes away."""
+        turn = asyncio.ensure_future(self._host.turn(parsed.ask))
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({turn, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
+                raise ClientDisconnect
+            return turn.result()
+        finally:
+            for task in (turn, gone):
+                task.cancel()
+            await asyncio.gather(turn, gone, return_exceptions=True)
+
+    def _streamed(self, request: Request, parsed: chat.Parsed) -> Response:
+        headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._chunks(parsed), media_type="text/event-stream", headers=headers)
+
+    async def _chunks(self, parsed: chat.Parsed) -> AsyncIterator[bytes]:
+        """The events of a streamed turn. Starlette closes the generator when the client goes away."""
+        model, identity = parsed.ask.name, f"chatcmpl-{parsed.ask.conversation}"
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        turn = asyncio.ensure_future(self._host.turn(parsed.ask, pieces.put))
+        turn.add_done_callback(lambda _: pieces.put_nowait(None))
+        shown = ""
+        try:
+            yield chat.chunk(identity, model, {"role": "assistant", "content": ""})
+            while (piece := await pieces.get()) is not None:
+                shown += piece
+                yield chat.chunk(identity, model, {"content": piece})
+            answer = turn.result()
+            rest = answer.text[len(shown) :] if answer.text.startswith(shown) else answer.text
+            if rest:
+                yield chat.chunk(identity, model, {"content": rest})
+            yield chat.chunk(identity, model, {}, "stop")
+            if parsed.usage:
+                yield chat.chunk(identity, model, {}, "stop", usage=chat.usage(answer)).replace(
+                    b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]', b'"choices":[]'
+                )
+        except PlatformError as error:
+            yield (
+                b"data: " + orjson.dumps({"error": _told(error.kind, error.message, error.place, error.cure)}) + b"\n\n"
+            )
+        finally:
+            turn.cancel()
+            await asyncio.gather(turn, return_exceptions=True)
+        yield b"data: [DONE]\n\n"
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json(body: Any, answer: Answer) -> Response:
+    headers = {**HEADERS, "x-hatstack-arm": answer.arm, "x-hatstack-conversation": answer.conversation}
+    return Response(orjson.dumps(body), headers=headers, media_type=JSON)
+
+
+def _told(kind: str, title: str, place: str = "", cure: str = "") -> dict[str, Any]:
+    """OpenAI's error shape, with `kind`, `place` and `cure` beside it."""
+    message = f"{title} ({cure})" if cure else title
+    return {"message": message, "type": kind, "param": place or None, "code": kind, "kind": kind, "cure": cure}
+
+
+def _error(status: int, kind: str, title: str, place: str = "", cure: str = "") -> Response:
+    headers = dict(HEADERS)
+    if status in {429, 503}:
+        headers["Retry-After"] = "1"
+    return Response(orjson.dumps({"error": _told(kind, title, place, cure)}), status, headers=headers, media_type=JSON)

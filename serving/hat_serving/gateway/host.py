@@ -1,0 +1,289 @@
+"""The host: one turn of one conversation, from admission to the stored record.
+
+Always holds: a turn is admitted or refused before anything happens; a conversation has one turn at a time; its arm is
+assigned once, at its start, by unit, and changes only on abort (at the next message) or when an urgent promotion or the
+arm's own next release allows it; the turn is stored before its answer is given back. Every admitted turn ends in a reply,
+a refusal or silence within the harness's deadline. Not here: HTTP (app), what the agent says (hat_harness).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hat_harness import events as ev
+from hat_harness.digest import short
+from hat_harness.drive import run_async
+from hat_harness.hooks import compile_hooks
+from hat_harness.ports import AsyncToolBackend
+from hat_harness.session import Session
+from hat_harness.trace import Trace, TurnSummary, turns
+from hat_serving.errors import MovedError, OverloadedError
+from hat_serving.experiment.assignment import assign
+from hat_serving.gateway.conversations import Conversations, Stored, restore
+from hat_serving.gateway.live import Deployment, LiveArm, Source
+from hat_serving.gateway.metrics import Metrics
+from hat_serving.gateway.traces import TraceWriter
+from hat_serving.gateway.upstream import Engines
+
+OnText = Callable[[str], Awaitable[None]]
+
+
+class HostLimits(BaseModel):
+    """Bounds of one gateway process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    open_turns: int = Field(default=256, ge=1)
+    """Turns in progress; more are refused at once with 429."""
+    kept_sessions: int = Field(default=10_000, ge=1)
+    """Sessions held in memory; the least recently used are restored from the store when they come back."""
+    drain_s: float = Field(default=20.0, ge=0)
+    """How long a stop waits for open turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One turn that a client asks for. `unit` and `conversation` are pseudonyms already."""
+
+    name: str
+    conversation: str
+    unit: str
+    event: ev.ViewerMessage | ev.RoomEvent
+    room: dict[str, Any] = field(default_factory=dict)
+    history: tuple[tuple[str, str], ...] = ()
+    room_id: str = ""
+    """For mute only; never stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the turn ended."""
+
+    conversation: str
+    arm: str
+    release: str
+    harness: str
+    turn: TurnSummary
+    muted: bool = False
+
+    @property
+    def text(self) -> str:
+        """What the viewer reads; "" for silence."""
+        return self.turn.reply if self.turn.outcome in {"reply", "refuse", "safe"} else ""
+
+
+class _Kept:
+    """A conversation in memory."""
+
+    __slots__ = ("head", "lock", "seen", "session")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.session: Session | None = None
+        self.head: Stored | None = None
+        self.seen = 0
+
+
+class Host:
+    """Runs turns. `conversations` None keeps them in memory only; `muted` says which rooms are silenced."""
+
+    def __init__(
+        self,
+        source: Source,
+        engines: Engines,
+        tools: AsyncToolBackend,
+        *,
+        workspace: str = "default",
+        conversations: Conversations | None = None,
+        traces: TraceWriter | None = None,
+        metrics: Metrics | None = None,
+        limits: HostLimits | None = None,
+        muted: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        self.metrics = metrics or Metrics()
+        self.limits = limits or HostLimits()
+        self.draining = False
+        self._source = source
+        self._engines = engines
+        self._tools = tools
+        self._workspace = workspace
+        self._store = conversations
+        self._traces = traces
+        self._muted = muted
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def turn(self, ask: Ask, on_text: OnText | None = None) -> Answer:
+        """Run one turn. OverloadedError when full or draining, MovedError when another replica was faster."""
+        if self.draining or self._open >= self.limits.open_turns:
+            self.metrics.refused.labels("draining" if self.draining else "full").inc()
+            raise OverloadedError("too many turns are open", cure="try again in a second")
+        deployment = self._source.deployment(ask.name)
+        silenced = self._muted()
+        if silenced and (ask.room_id in silenced or "*" in silenced):
+            return self._silent(ask, deployment)
+        self._open += 1
+        self._idle.clear()
+        self.metrics.open_turns.set(self._open)
+        kept = self._keep(ask.conversation)
+        try:
+            async with kept.lock:
+                return await self._run(ask, deployment, kept, on_text)
+        finally:
+            self._open -= 1
+            self.metrics.open_turns.set(self._open)
+            if self._open == 0:
+                self._idle.set()
+
+    async def drain(self) -> bool:
+        """Refuse new turns and wait for the open ones; False when some were still open at the limit."""
+        self.draining = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), self.limits.drain_s)
+        return self._open == 0
+
+    # ---- one turn ---------------------------------------------------------------------------------------------
+
+    async def _run(self, ask: Ask, deployment: Deployment, kept: _Kept, on_text: OnText | None) -> Answer:
+        session, head, arm = await self._conversation(ask, deployment, kept)
+        model = self._engines.model({"x-hatstack-arm": arm.name}, arm.engine)
+        first_text: list[float] = []
+        began = time.monotonic()
+
+        async def told(action: ev.Action) -> None:
+            if isinstance(action, ev.Emit):
+                if not first_text:
+                    first_text.append(time.monotonic() - began)
+                if on_text is not None:
+                    await on_text(action.text)
+
+        try:
+            await run_async(session, [ask.event], model, self._tools, _SessionClock(session.now), told)
+            trace = session.trace
+            fresh = trace.entries[kept.seen :]
+            stored = head
+            if self._store is not None:
+                timed = [(entry.at, entry.type, entry.data) for entry in fresh if entry.kind == "event"]
+                stored = await asyncio.to_thread(self._store.append, head, timed)
+            else:
+                stored = replace(head, turns=head.turns + 1)
+        except BaseException:
+            # The turn was not stored, so memory must not be ahead of the store.
+            kept.session = kept.head = None
+            raise
+        kept.session, kept.head, kept.seen = session, stored, len(trace.entries)
+        answer = self._answer(ask, arm, trace, fresh)
+        self._record(answer, first_text, time.monotonic() - began)
+        if self._traces is not None:
+            self._traces.put(trace.model_copy(update={"entries": fresh, "segments": trace.segments[-1:]}))
+        return answer
+
+    async def _conversation(self, ask: Ask, deployment: Deployment, kept: _Kept) -> tuple[Session, Stored, LiveArm]:
+        session, head = kept.session, kept.head
+        if self._store is not None:
+            stored = await asyncio.to_thread(self._store.find, ask.conversation)
+            if stored is not None and (session is None or head is None or head.turns != stored.turns):
+                session, head = await asyncio.to_thread(self._restored, stored), stored
+                kept.seen = len(session.trace.entries)
+        if session is None or head is None:
+            arm = self._assigned(ask.unit, deployment)
+            kept.seen = 0
+            session = Session(
+                arm.harness,
+                session_id=ask.conversation,
+                room=ask.room,
+                hooks=arm.hooks,
+                now=time.time(),
+                history=ask.history,
+            )
+            blank = Stored(ask.conversation, ask.unit, arm.name, arm.release, arm.digest, ask.room, 0, ask.history)
+            return session, blank, arm
+        if head.unit != ask.unit:
+            raise MovedError("the conversation belongs to someone else", cure="use a conversation id of your own")
+        arm = self._present(head, deployment)
+        if arm.digest != head.harness:
+            session.switch(arm.harness, arm.hooks)
+        return session, replace(head, arm=arm.name, release=arm.release, harness=arm.digest), arm
+
+    def _restored(self, stored: Stored) -> Session:
+        assert self._store is not None
+        history = self._store.events(stored.id)
+        return restore(stored, history, {digest: self._source.harness(digest) for digest, _ in history})
+
+    def _assigned(self, unit: str, deployment: Deployment) -> LiveArm:
+        """The arm of a new conversation; an aborted arm's units go to the control."""
+        name = assign(unit, deployment.split).name
+        if name in deployment.aborted or name not in deployment.arms:
+            name = deployment.split.arms[0].name
+        return deployment.arms[name]
+
+    def _present(self, head: Stored, deployment: Deployment) -> LiveArm:
+        """The arm of a running conversation: its own, with the harness it began with unless it must change now."""
+        arm = deployment.arms.get(head.arm)
+        if arm is None or head.arm in deployment.aborted:
+            return deployment.arms[deployment.split.arms[0].name]
+        if arm.digest == head.harness or arm.urgent:
+            return arm
+        harness = self._source.harness(head.harness)
+        return replace(arm, harness=harness, digest=head.harness, release=head.release, hooks=compile_hooks(harness))
+
+    # ---- records ----------------------------------------------------------------------------------------------
+
+    def _keep(self, conversation: str) -> _Kept:
+        kept = self._kept.setdefault(conversation, _Kept())
+        self._kept.move_to_end(conversation)
+        while len(self._kept) > self.limits.kept_sessions:
+            oldest = next((key for key, value in self._kept.items() if not value.lock.locked()), None)
+            if oldest is None or oldest == conversation:
+                break
+            del self._kept[oldest]
+        return kept
+
+    def _answer(self, ask: Ask, arm: LiveArm, trace: Trace, fresh: Any) -> Answer:
+        summary = turns(trace.model_copy(update={"entries": fresh}))[-1]
+        return Answer(ask.conversation, arm.name, arm.release, arm.digest, summary)
+
+    def _silent(self, ask: Ask, deployment: Deployment) -> Answer:
+        arm = deployment.arms[deployment.split.arms[0].name]
+        summary = TurnSummary(index=0, event=type(ask.event).__name__, texts=(), outcome="silence", reason="muted")
+        return Answer(ask.conversation, arm.name, arm.release, arm.digest, summary, muted=True)
+
+    def _record(self, answer: Answer, first_text: list[float], seconds: float) -> None:
+        labels = (self._workspace, short(answer.release), answer.arm, short(answer.harness))
+        summary, metrics = answer.turn, self.metrics
+        metrics.turns.labels(*labels, summary.outcome).inc()
+        metrics.turn_seconds.labels(*labels).observe(seconds)
+        if first_text:
+            metrics.first_text_seconds.labels(*labels).observe(first_text[0])
+        metrics.model_calls.labels(*labels).inc(summary.model_calls)
+        for call in summary.calls:
+            metrics.tool_calls.labels(*labels, call.failure).inc()
+        metrics.tokens.labels(*labels, "in").inc(summary.prompt_tokens)
+        metrics.tokens.labels(*labels, "out").inc(summary.completion_tokens)
+        if self._traces is not None:
+            metrics.dropped_traces.set(self._traces.dropped)
+
+
+class _SessionClock:
+    """Continues the session's own time: never back, whatever the wall clock of this or another machine does."""
+
+    def __init__(self, session_now: float) -> None:
+        self._offset = max(session_now, time.time()) - time.monotonic()
+
+    def now(self) -> float:
+        """Seconds."""
+        return time.monotonic() + self._offset
+
+    async def sleep_until(self, when: float) -> None:
+        """Sleep."""
+        await asyncio.sleep(max(0.0, when - self.now()))
