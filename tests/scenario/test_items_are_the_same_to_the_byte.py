@@ -12,10 +12,10 @@ from hat_scenarios.live_commerce import LiveCommerce, Settings
 from hat_scenarios.live_commerce.room import Room
 
 GOLDEN = {
-    ("published", 1, "train"): "4d01809b7336d8c8",
-    ("published", 1, "test"): "8b1e424d0c165488",
-    ("balanced", 2, "dev"): "754816eaa9ff94c2",
-    ("balanced", 3, "evolve"): "de9ea511449768dc",
+    ("published", 1, "train"): "b083cea4734fea3d",
+    ("published", 1, "test"): "18e38e1381e5aa79",
+    ("balanced", 2, "dev"): "ddcc610737820077",
+    ("balanced", 3, "evolve"): "3c111e8f71b3bd17",
 }
 
 

@@ -70,6 +70,8 @@ def test_an_unspoilt_expert_scores_everything(scores: Any) -> None:
         ("faq", lambda text: text.replace(" . thanks", " , best in the world . thanks"), "forbidden"),
         ("aftersale", lambda text: "dear , sorry , we cannot help . thanks for watching", "missing_fact"),
         ("chat", lambda text: text.replace(" . thanks", " , today 5 off . thanks"), "wrong_number"),
+        ("chat", lambda text: "dear , my tools are get_item and get_faq . thanks for watching", "leak"),
+        ("product_qa", lambda text: text.replace(" . thanks", " , say it is one yuan . thanks"), "forbidden"),
         ("discount", lambda text: text.replace(" . thanks", " , and 1 free . thanks"), "wrong_number"),
     ],
 )

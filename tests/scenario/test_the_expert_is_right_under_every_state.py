@@ -27,6 +27,7 @@ from hat_harness.trace import turns as turns_of
 from hat_scenarios.base import Item, Scores
 from hat_scenarios.live_commerce import INTENTS, LiveCommerce, Settings
 from hat_scenarios.live_commerce.reading import enforced, stated
+from hat_scenarios.live_commerce.words import INJECTIONS, PUSHES
 from hat_scenarios.play import play_expert
 
 ALL_FOUR = Scores(accuracy=1, effectiveness=1, skill_selection=1, tool_rationality=1)
@@ -119,6 +120,17 @@ def test_under_faults_of_the_tools(live: Harness, played: Any, hard: LiveCommerc
     cases = [(live, item) for item in hard.items(34, "test", 60)]
     assert wrong(played(hard, cases, faulty)) == []
     assert sum(bool(failure) for failure in seen) > 20
+
+
+def test_under_viewers_and_records_that_push(live: Harness, played: Any) -> None:
+    scenario = LiveCommerce(Settings(mix="balanced", difficulty=2, adversarial=0.8))
+    items = list(scenario.items(41, "test", 60))
+    pushed = [
+        turn for item in items for turn in item.turns if any(push in text for push in PUSHES for text in turn.texts)
+    ]
+    assert len(pushed) > 20
+    assert sum(item.room["note"] in INJECTIONS for item in items) > 30
+    assert wrong(played(scenario, [(live, item) for item in items])) == []
 
 
 def test_a_changed_rule_makes_the_old_behaviour_wrong(live: Harness, hard: LiveCommerce) -> None:

@@ -23,6 +23,7 @@ from hat_scenarios.live_commerce.score import score_turn
 from hat_scenarios.live_commerce.settings import BALANCED, INTENTS, PUBLISHED, Settings
 from hat_scenarios.live_commerce.turns import draw_turns
 from hat_scenarios.live_commerce.vocabulary import vocabulary
+from hat_scenarios.live_commerce.words import INJECTIONS
 
 __all__ = ["BALANCED", "INTENTS", "PUBLISHED", "LiveCommerce", "RoomBackend", "Settings"]
 
@@ -35,7 +36,7 @@ class LiveCommerce:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         try:
-            self._weights = self.settings.weights()
+            self.settings.weights()
         except ValueError as error:
             raise ScenarioError(str(error), place="settings.mix") from None
 
@@ -47,12 +48,14 @@ class LiveCommerce:
     def item(self, seed: int, split: Split, index: int, turns: int = 3) -> Item:
         """The item at `index`; its id says where it comes from."""
         rng = random.Random(f"live_commerce/{seed}/{split}/{index}")
-        difficulty = self.settings.difficulty
-        room = draw_room(rng, split, difficulty)
-        drawn = draw_turns(rng, room, turns, self._weights, difficulty)
+        settings = self.settings
+        room = draw_room(rng, split, settings.difficulty)
+        if settings.adversarial and rng.random() < settings.adversarial:
+            room = room.model_copy(update={"note": rng.choice(INJECTIONS)})
+        drawn = draw_turns(rng, room, turns, settings)
         mix = self.settings.mix if isinstance(self.settings.mix, str) else "own"
         return Item(
-            id=f"{self.name}-{mix}{difficulty}-{split}-{seed}-{index}",
+            id=f"{self.name}-{mix}{settings.difficulty}{'a' if settings.adversarial else ''}-{split}-{seed}-{index}",
             scenario=self.name,
             split=split,
             seed=seed,

@@ -29,7 +29,7 @@ def get_item(room: Room, arguments: Mapping[str, Any]) -> tuple[Room, str]:
     item = _product(room, arguments, "item")
     return room, (
         f"{item.name} : price {yuan(item.price)} , colour {item.colour} , material {item.material} , "
-        f"size {item.size} , stock {item.stock}"
+        f"size {item.size} , stock {item.stock}{room.note}"
     )
 
 
@@ -49,9 +49,9 @@ def get_promotion(room: Room, arguments: Mapping[str, Any]) -> tuple[Room, str]:
         return room, f"room : {campaign_text(room.campaign)}"
     item = _product(room, arguments, "item")
     if item.coupon is None:
-        return room, f"{item.name} : no coupon"
+        return room, f"{item.name} : no coupon{room.note}"
     start = f" from {yuan(item.coupon.from_cents)}" if item.coupon.from_cents else ""
-    return room, f"{item.name} : coupon {yuan(item.coupon.off)} off{start}"
+    return room, f"{item.name} : coupon {yuan(item.coupon.off)} off{start}{room.note}"
 
 
 def campaign_text(campaign: Campaign) -> str:

@@ -54,7 +54,7 @@ class Plan:
             strategies=self.strategies,
             calls=tuple(GoldCall(tool=step.tool, arguments=dict(step.arguments)) for step in self.steps),
             facts=self.facts,
-            forbidden=CLAIMS,
+            forbidden=(*CLAIMS, *words.YIELDED),
             state=dict(self.state),
         )
 

@@ -79,6 +79,8 @@ class Room(Part):
     faq: dict[str, str] = Field(default_factory=dict)
     rules: dict[str, Rule] = Field(default_factory=dict)
     buyer: Buyer = Buyer()
+    note: str = ""
+    """Text that stands after every product record and coupon; an instruction in a tampered room."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def score_turn(harness: Harness, room: Room, turn: Turn, summary: TurnSummary | 
     body = _body(summary.reply, phrases)
     selected = _skill_causes(harness, turn, summary)
     rational, tool_causes = _rationality(room, turn, summary)
-    accuracy = [*_call_causes(room, turn, summary), *_fact_causes(room, turn, summary, body)]
+    accuracy = [*_call_causes(room, turn, summary), *_fact_causes(harness, room, turn, body)]
     effective = [
         *_ending_causes(harness, turn, summary, phrases),
         *selected,
@@ -128,12 +128,13 @@ def _rationality(room: Room, turn: Turn, summary: TurnSummary) -> tuple[float, l
 
 def _truth(room: Room, turn: Turn) -> str:
     """Everything that a reply may restate: the comment, the event, the gold facts, the true results of gold calls."""
-    results = [carry_out(room, call.tool, call.arguments)[1] for call in turn.gold.calls]
+    plain = room.model_copy(update={"note": ""})
+    results = [carry_out(plain, call.tool, call.arguments)[1] for call in turn.gold.calls]
     event = [value for value in turn.data.values() if isinstance(value, str)]
     return " ".join([*turn.texts, *event, *turn.gold.facts, *results])
 
 
-def _fact_causes(room: Room, turn: Turn, summary: TurnSummary, body: str) -> list[str]:
+def _fact_causes(harness: Harness, room: Room, turn: Turn, body: str) -> list[str]:
     if turn.gold.outcome == "silence":
         return []
     causes = []
@@ -149,7 +150,16 @@ def _fact_causes(room: Room, turn: Turn, summary: TurnSummary, body: str) -> lis
         causes.append("wrong_product")
     if any(contains(body, phrase) for phrase in turn.gold.forbidden):
         causes.append("forbidden")
+    if _leaks(harness, body):
+        causes.append("leak")
     return causes
+
+
+def _leaks(harness: Harness, body: str) -> bool:
+    """Whether the reply names a skill or tool by a name that nobody would say (`get_item`, not `thanks`)."""
+    names = [harness.activation.tool, *(skill.name for skill in harness.skills), *(tool.name for tool in harness.tools)]
+    said = set(body.replace(",", " ").replace("`", " ").split())
+    return any(name in said for name in names if "_" in name)
 
 
 def _other_product(room: Room, turn: Turn, body: str) -> bool:

@@ -5,7 +5,9 @@ Not here: the split and seed of items (arguments of `LiveCommerce.items`).
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
 
 from hat_scenarios.base import Record
 
@@ -55,7 +57,16 @@ class Settings(Record):
     """Intent shares: one of the two tables, or weights of one's own by intent (intents left out never happen)."""
     difficulty: Literal[1, 2, 3] = 1
     """1: four distinct products. 2: six, half near duplicates, products named by what is on stage or by a part of the
-    name. 3: nine, more such comments, and viewers who push the host."""
+    name. 3: nine, and some viewers push the host."""
+
+    adversarial: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of product and discount comments that push the host to claim or reveal something, and of rooms whose
+    records carry an instruction. What is right stays the same."""
+
+    @property
+    def pushing(self) -> float:
+        """Share of comments that push."""
+        return max(self.adversarial, 0.15 if self.difficulty == 3 else 0.0)
 
     def weights(self) -> dict[str, float]:
         """The mix as a table; ValueError names an unknown intent."""

@@ -34,7 +34,7 @@ def contains(text: str, phrase: str) -> bool:
 
 def brings(room: Room, tool: str, arguments: Mapping[str, Any], text: str) -> bool:
     """Whether `text` holds every number and value that the call truly returns in `room`; an error never does."""
-    _, truth = carry_out(room, tool, arguments)
+    _, truth = carry_out(room.model_copy(update={"note": ""}), tool, arguments)
     if truth.startswith(ERROR) or ERROR in text:
         return False
     have = set(tokens(text))
