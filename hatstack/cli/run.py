@@ -16,6 +16,7 @@ from hatstack.cli.output import DryRun, Output, ProfileName, RunsDir, Set, as_js
 
 if TYPE_CHECKING:
     from hat_pipelines.plan import Job
+    from hat_pipelines.profile import Profile
     from hat_pipelines.run import Options
     from hat_pipelines.runs import RunFolder
 
@@ -134,8 +135,23 @@ def _job(profile: str, overrides: list[str], data: Path | None, purpose: str | N
         overrides += [f"steps.import.purpose={purpose}", f"steps.import.name={_slug(data)}"]
         inputs["data"] = data
     loaded = profiles.load(path, overrides, imported=data is not None)
+    if data is not None:
+        loaded = profiles.load(path, [*overrides, *_calls(loaded)], imported=True)
     inputs["harness"] = paths.harness(loaded.harness)
     return plan.job(loaded, inputs, imported=data is not None)
+
+
+def _calls(profile: Profile) -> list[str]:
+    """Overrides that measure, and choose between arms by, the next call of conversations that training did not see."""
+    suites = ("calls", "calls-t2")
+    overrides = []
+    for step in profile.dag(imported=True).steps:
+        if step.component == "evaluate":
+            chosen = [*profile.config(step).model_dump()["suites"], *suites]
+            overrides.append(f"steps.{step.name}.suites={json.dumps(list(dict.fromkeys(chosen)))}")
+    if "select" not in profile.steps.get("register", {}):
+        overrides.append(f"steps.register.select={json.dumps(dict.fromkeys(suites, 0.5))}")
+    return overrides
 
 
 def _slug(path: Path) -> str:
