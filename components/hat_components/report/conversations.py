@@ -6,7 +6,7 @@ A line counts as cited when the model's reasoning quotes it, whole or in its tel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from hat_harness.events import Message
 
 MIN_QUOTE = 8
 """A shared text shorter than this is a word, not a quotation."""
+LONGEST = 600
+"""Characters of one message that the page shows; traces.jsonl has the rest."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Spoken:
-    """One message after the system prompt."""
+    """One message after the system prompt; `role` is viewer, hook, host or tool."""
 
     role: str
     text: str
@@ -99,7 +101,8 @@ def _show(arm: str, record: TraceRecord, result: ItemResult) -> Shown:
     messages = [message for segment in record.trace.segments for message in segment.messages]
     system = [message for message in messages if message.role == "system"][:1]
     lines = [line.strip() for message in system for line in message.content.splitlines() if line.strip()]
-    spoken = tuple(_speak(message, lines) for message in messages if message.role != "system")
+    rounds = {entry.data.get("message") for entry in record.trace.entries if entry.type == "round"}
+    spoken = tuple(_speak(message, lines, rounds) for message in messages if message.role != "system")
     cited = {line for message in spoken for line in message.cites}
     return Shown(
         arm=arm,
@@ -115,11 +118,17 @@ def _show(arm: str, record: TraceRecord, result: ItemResult) -> Shown:
     )
 
 
-def _speak(message: Message, lines: Sequence[str]) -> Spoken:
+def _speak(message: Message, lines: Sequence[str], rounds: Collection[str | None]) -> Spoken:
+    role = {"assistant": "host", "tool": "tool"}.get(message.role, "hook" if message.content in rounds else "viewer")
     calls = tuple(
         f"{call.name}({', '.join(f'{k}={v!r}' for k, v in call.arguments.items())})" for call in message.tool_calls
     )
-    return Spoken(message.role, message.content, message.reasoning, calls, cited_lines(message.reasoning, lines))
+    cites = cited_lines(message.reasoning, lines)
+    return Spoken(role, _clip(message.content), _clip(message.reasoning), tuple(_clip(call) for call in calls), cites)
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
 
 
 def cited_lines(reasoning: str, lines: Sequence[str]) -> tuple[str, ...]:

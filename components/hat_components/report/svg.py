@@ -16,6 +16,8 @@ WIDTH = 720.0
 ROW = 22.0
 _LEFT = 150.0
 _RIGHT = 60.0
+_DOTS = 24
+"""A line of so few points shows them, since a line of one point shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,10 @@ def bars(title: str, groups: Sequence[tuple[str, Sequence[Bar]]], *, limit: floa
     height = 8.0 + sum(20.0 + ROW * len(group) for _, group in groups) + 20.0
     scale = (WIDTH - _LEFT - _RIGHT) / limit
     parts = [_open(title, height)]
-    for tick in _ticks(0.0, limit, 5):
+    for tick, label in _labels(_ticks(0.0, limit, 5)):
         x = _LEFT + tick * scale
         parts.append(f'<line class="grid" x1="{_n(x)}" y1="4" x2="{_n(x)}" y2="{_n(height - 18)}"/>')
-        parts.append(_text(x, height - 5, _label(tick), "middle", "axis"))
+        parts.append(_text(x, height - 5, label, "middle", "axis"))
     y = 8.0
     for heading, group in groups:
         parts.append(_text(0.0, y + 13, heading, "start", "head"))
@@ -83,18 +85,18 @@ def curves(title: str, lines: Sequence[Curve], *, x_label: str, y_label: str, he
     x_low, x_high = _range([p[0] for p in points])
     y_low, y_high = _range([0.0, *(p[1] for p in points)])
     x_scale, y_scale = (right - left) / (x_high - x_low), (bottom - top) / (y_high - y_low)
-    for tick in _ticks(y_low, y_high, 5):
+    for tick, label in _labels(_ticks(y_low, y_high, 5)):
         y = bottom - (tick - y_low) * y_scale
         parts.append(f'<line class="grid" x1="{_n(left)}" y1="{_n(y)}" x2="{_n(right)}" y2="{_n(y)}"/>')
-        parts.append(_text(left - 6, y + 4, _label(tick), "end", "axis"))
-    for tick in _ticks(x_low, x_high, 6):
-        parts.append(_text(left + (tick - x_low) * x_scale, bottom + 16, _label(tick), "middle", "axis"))
+        parts.append(_text(left - 6, y + 4, label, "end", "axis"))
+    for tick, label in _labels(_ticks(x_low, x_high, 6)):
+        parts.append(_text(left + (tick - x_low) * x_scale, bottom + 16, label, "middle", "axis"))
     for index, line in enumerate(drawn):
-        path = " ".join(
-            f"{'M' if i == 0 else 'L'}{_n(left + (x - x_low) * x_scale)} {_n(bottom - (y - y_low) * y_scale)}"
-            for i, (x, y) in enumerate(line.points)
-        )
+        places = [(_n(left + (x - x_low) * x_scale), _n(bottom - (y - y_low) * y_scale)) for x, y in line.points]
+        path = "M" + " L".join(f"{x} {y}" for x, y in places)
         parts.append(f'<path class="curve s{index % 6}" d="{path}"/>')
+        if len(places) <= _DOTS:
+            parts += [f'<circle class="bar s{index % 6}" cx="{x}" cy="{y}" r="2.5"/>' for x, y in places]
         parts.append(
             f'<rect class="bar s{index % 6}" x="{_n(left + index * 150)}" y="6" width="10" height="10" rx="2"/>'
         )
@@ -126,8 +128,11 @@ def _ticks(low: float, high: float, count: int) -> list[float]:
     return [index * step for index in range(ceil(low / step), floor(high / step) + 1)]
 
 
-def _label(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.3g}"
+def _labels(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """(tick, its text) with as many decimals as the ticks' distance needs."""
+    distance = ticks[1] - ticks[0] if len(ticks) > 1 else abs(ticks[0]) or 1.0
+    decimals = max(0, -floor(log10(distance) + 1e-9))
+    return [(tick, f"{tick:,.{decimals}f}") for tick in ticks]
 
 
 def _n(value: float) -> str:

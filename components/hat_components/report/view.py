@@ -278,6 +278,14 @@ def _datasets(material: Material) -> Section | None:
     return Section("data", "Data", "What went in, by content.", (Table("Datasets", head, rows),))
 
 
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(entry)}" for key, entry in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _lineage(material: Material, evaluations: dict[str, Evaluation]) -> Section | None:
     rows = []
     for arm, evaluation in evaluations.items():
@@ -293,7 +301,7 @@ def _lineage(material: Material, evaluations: dict[str, Evaluation]) -> Section 
     if environment:
         tables.append(Table("Environment", ("What", "value"), tuple(sorted(environment.items()))))
     if material.registration:
-        facts = {key: str(value) for key, value in material.registration.items()}
+        facts = {key: _plain(value) for key, value in material.registration.items()}
         tables.append(Table("Registration", ("What", "value"), tuple(facts.items())))
     lead = "Digests name content: the same digest is the same thing wherever it is."
     return Section("lineage", "Digests and environment", lead, tuple(tables)) if tables else None
