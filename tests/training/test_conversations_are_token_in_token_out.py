@@ -22,9 +22,14 @@ CALL = st.builds(
 )
 ASSISTANT = st.builds(
     lambda content, reasoning, calls: {
-        "role": "assistant", "content": content, "reasoning": reasoning, "tool_calls": calls
+        "role": "assistant",
+        "content": content,
+        "reasoning": reasoning,
+        "tool_calls": calls,
     },
-    TEXT, TEXT, st.lists(CALL, max_size=2),
+    TEXT,
+    TEXT,
+    st.lists(CALL, max_size=2),
 )
 OTHER = st.builds(lambda role, content: {"role": role, "content": content}, st.sampled_from(["user", "tool"]), TEXT)
 TALK = st.lists(ASSISTANT | OTHER, max_size=6).map(lambda rest: [{"role": "system", "content": "hear < and |"}, *rest])
@@ -107,7 +112,7 @@ BROKEN = {
     '<tool_call>\n{"name": "f", "arguments": {"a": NaN}}\n</tool_call>': "not JSON",
     '<tool_call>\n{"name": "f", "arguments": [1]}\n</tool_call>': "not an object",
     '<tool_call>\n{"name": 3, "arguments": {}}\n</tool_call>': "not an object with a name",
-    '<tool_call>\n[]\n</tool_call>': "not an object with a name",
+    "<tool_call>\n[]\n</tool_call>": "not an object with a name",
     '<tool_call>\n{"name": "f", "arguments": ' + '{"a":' * 100_000 + "\n</tool_call>": "not JSON",
     "<tool_call>": "not JSON",
 }

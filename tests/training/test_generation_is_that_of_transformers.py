@@ -116,7 +116,9 @@ def test_kept_caches_change_no_token_over_the_turns_of_a_session(model, codec):
     sessions = ["garden", "rocket", "violin"]
     _, kept = talk(model, codec, sessions)
     single = [output for name in sessions for output in talk(model, codec, [name])[1]]
-    assert sorted((out.call_id, out.token_ids) for out in kept) == sorted((out.call_id, out.token_ids) for out in single)
+    assert sorted((out.call_id, out.token_ids) for out in kept) == sorted(
+        (out.call_id, out.token_ids) for out in single
+    )
 
 
 def test_what_was_sampled_stays_as_it_was_sampled(model, codec, tokenizer):

@@ -102,17 +102,12 @@ AttentionInterface.register(CAUSAL, causal_attention)
 def save_model(model: PreTrainedModel, folder: Path, dtype: Literal["float32", "bfloat16"] = "float32") -> None:
     """Write config.json and model.safetensors into `folder`; the model itself keeps its dtype."""
     target = getattr(torch, dtype)
-    state = {name: tensor.detach().to(target).contiguous() for name, tensor in model.state_dict().items()}
-    kept = model.config.dtype
-    attention = model.config._attn_implementation
-    try:
-        model.config.dtype = target
-        model.config._attn_implementation = "sdpa"
-        with disk_errors(folder):
-            model.save_pretrained(str(folder), state_dict=state, safe_serialization=True)
-    finally:
-        model.config.dtype = kept
-        model.config._attn_implementation = attention
+    # Parameters, not the state dict: a tied head is the embedding and is stored once.
+    state = {name: parameter.detach().to(target).contiguous() for name, parameter in model.named_parameters()}
+    with disk_errors(folder):
+        model.save_pretrained(str(folder), state_dict=state, safe_serialization=True)
+        path = folder / "config.json"  # transformers writes the dtype of the model, not of the state
+        path.write_text(json.dumps({**json.loads(path.read_text()), "dtype": dtype}, indent=2) + "\n")
 
 
 def load_model(folder: Path, dtype: Literal["float32", "bfloat16"] = "float32") -> PreTrainedModel:
