@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hat_components.evaluate.compare import contrasts, shifts
 from hat_components.evaluate.result import Evaluation, Interval, SuiteResult
 from hat_components.report import conversations, svg
 from hat_components.report.config import Config
 from hat_components.report.gather import Material
-from hat_stats.bootstrap import paired_bootstrap
 
 NAMES = {
     "average": "AVG",
@@ -164,38 +164,33 @@ def _metrics(evaluations: dict[str, Evaluation]) -> Section | None:
 
 
 def _contrasts(config: Config, evaluations: dict[str, Evaluation]) -> Section | None:
-    rows = []
     base = config.baseline or next(iter(evaluations), "")
-    for ident in _suite_ids(evaluations) if base in evaluations else []:
-        held = evaluations[base].suite(ident)
-        for arm, evaluation in evaluations.items():
-            suite = evaluation.suite(ident)
-            if arm != base and suite is not None and held is not None:
-                rows.append(_contrast(f"{ident.upper()}: {arm} − {base}", suite, held, config))
-    for arm, evaluation in evaluations.items():
-        for suite in evaluation.suites:
-            pair = evaluation.suite(suite.paired_with)
-            if pair is not None:
-                rows.append(_contrast(f"{arm}: {suite.id.upper()} − {pair.id.upper()}", suite, pair, config))
-    kept = tuple(row for row in rows if row is not None)
-    if not kept:
+    labelled = [
+        (f"{suite.id.upper()}: {arm} − {base}", suite, held)
+        for arm, evaluation in evaluations.items()
+        for suite in evaluation.suites
+        if arm != base and base in evaluations and (held := evaluations[base].suite(suite.id)) is not None
+    ]
+    found = contrasts(labelled, names=("the arm", base), draws=config.draws, seed=config.seed)
+    for evaluation in evaluations.values():
+        found += shifts(evaluation, draws=config.draws, seed=config.seed)
+    if not found:
         return None
-    head = ("Contrast", "n", "Δ", "95 % interval", "P(Δ ≤ 0)")
-    lead = f"Paired bootstrap over the items that both have, {config.draws:,} draws, seed {config.seed}; points."
-    return Section("contrasts", "Paired contrasts", lead, (Table("Paired contrasts", head, kept),))
-
-
-def _contrast(label: str, a: SuiteResult, b: SuiteResult, config: Config) -> tuple[str, ...] | None:
-    left, right = a.values(a.headline), b.values(b.headline)
-    shared = sorted(set(left) & set(right))
-    if not shared:
-        return None
-    found = paired_bootstrap(
-        [left[item] for item in shared], [right[item] for item in shared], draws=config.draws, seed=config.seed
+    rows = tuple(
+        (
+            row.label,
+            str(row.n),
+            _signed(100 * row.delta),
+            f"[{_signed(100 * row.low)}, {_signed(100 * row.high)}]",
+            f"{row.p_le_0:.3f}",
+            f"{row.p:.3f}",
+            row.kind.replace("_", " "),
+        )
+        for row in found
     )
-    delta = 100 * (found.delta or 0.0)
-    span = f"[{_signed(100 * found.low)}, {_signed(100 * found.high)}]"
-    return (label, str(found.n), _signed(delta), span, f"{found.p_le_0:.3f}")
+    head = ("Contrast", "n", "Δ", "95 % interval", "P(Δ ≤ 0)", "p, Holm", "says")
+    lead = f"Paired bootstrap over the items that both have, {config.draws:,} draws, seed {config.seed}; points."
+    return Section("contrasts", "Paired contrasts", lead, (Table("Paired contrasts", head, rows),))
 
 
 def _signed(value: float) -> str:
