@@ -58,9 +58,15 @@ def _check(value: Any) -> bool:
     if value is None or isinstance(value, str | bool):
         return True
     if isinstance(value, dict):
-        return all([_check_key(key) & _check_inner(key, inner) for key, inner in value.items()])
+        basic = True
+        for key, inner in value.items():
+            basic &= _check_key(key) & _check_inner(key, inner)
+        return basic
     if isinstance(value, list | tuple):
-        return all([_check_inner(index, inner) for index, inner in enumerate(value)])
+        basic = True
+        for index, inner in enumerate(value):
+            basic &= _check_inner(index, inner)
+        return basic
     if isinstance(value, float):
         raise DigestError(f"a float, {value}", cure="use an integer or a decimal string")
     if not isinstance(value, int):

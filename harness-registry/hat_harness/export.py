@@ -61,6 +61,12 @@ def _hex(length: int, *parts: object) -> str:
     return hashlib.sha256("\0".join(map(str, parts)).encode(errors="replace")).hexdigest()[:length]
 
 
+def _output(text: str, finish: str) -> str:
+    """The conventions' JSON of an assistant message."""
+    parts = [{"type": "text", "content": text}]
+    return json.dumps([{"role": "assistant", "parts": parts, "finish_reason": finish}], ensure_ascii=False)
+
+
 class _Spans:
     """Gathers the spans of one trace."""
 
@@ -68,6 +74,7 @@ class _Spans:
         self.trace = trace
         self.contents = contents
         self.trace_id = _hex(32, "trace", trace.session)
+        self.common = {"gen_ai.conversation.id": trace.session, "gen_ai.provider.name": "hatstack"}
         self.open: dict[str, Span] = {}
         self.turn: Span | None = None
         self.found: list[Span] = []
@@ -81,7 +88,7 @@ class _Spans:
             "parent_id": parent,
             "start_ns": int(entry.at * 1e9),
             "end_ns": int(entry.at * 1e9),
-            "attributes": {**attributes, "gen_ai.conversation.id": self.trace.session},
+            "attributes": {**attributes, **self.common},
             "status": "UNSET",
         }
         self.open[key] = span
@@ -114,7 +121,7 @@ class _Spans:
                     f"invoke_agent {self.trace.harness_name}", f"turn {entry.turn}", entry, "", attributes
                 )
             case "note", "end":
-                text = {"gen_ai.output.messages": data["text"]} if self.contents else {}
+                text = {"gen_ai.output.messages": _output(data["text"], "stop")} if self.contents else {}
                 attributes = {"hatstack.outcome": data["outcome"], "hatstack.reason": data["reason"], **text}
                 self.end(f"turn {entry.turn}", entry, attributes, "safe_reply" if data["outcome"] == "safe" else "")
                 self.turn = None
@@ -147,7 +154,7 @@ class _Spans:
             if name in data:
                 found[f"gen_ai.usage.{key}_tokens"] = data[name]
         if self.contents:
-            found["gen_ai.output.messages"] = data.get("content", "")
+            found["gen_ai.output.messages"] = _output(data.get("content", ""), data.get("finish_reason", "stop"))
         return found
 
     def call(self, call: Mapping[str, Any]) -> dict[str, Any]:

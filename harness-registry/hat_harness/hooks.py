@@ -122,6 +122,8 @@ PLACEHOLDERS: dict[HookEvent, tuple[str, ...]] = {
 """What a message may refer to as `{name}` besides the hook's own arguments."""
 
 MAX_EXPRESSION = 4096
+_ERROR = 200
+"""Characters of an engine's message that are kept; it may quote the context."""
 _EMPTY: dict[str, Any] = {"string": "", "int": 0, "list": [], "map": {}}
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -181,22 +183,18 @@ class CompiledHook:
 
     def verdict(self, context: Mapping[str, Any], activation: Any = None) -> tuple[bool, str]:
         """(fires, error). An error fires."""
-        if activation is None or "args" in self.reads:
-            activation = _environment(self.hook.event).Activation({**context, "args": self.hook.arguments})
-        return _evaluate(self.expression, activation)
-
-
-def _evaluate(expression: Any, activation: Any) -> tuple[bool, str]:
-    """Only an explicit boolean counts: the engine returns errors as truthy values, and bool() of its values is True."""
-    try:
-        value = expression.eval(activation).value()
-    except Exception as error:  # fail closed, whatever the engine raises
-        return True, str(error)
-    if value is True:
-        return True, ""
-    if value is False:
-        return False, ""
-    return True, str(value)
+        # Only an explicit boolean counts: the engine returns errors as values that are truthy, texts even.
+        try:
+            if activation is None or "args" in self.reads:
+                activation = _environment(self.hook.event).Activation({**context, "args": self.hook.arguments})
+            value = self.expression.eval(activation).value()
+        except Exception as error:  # fail closed, whatever the engine raises
+            return True, str(error)[:_ERROR]
+        if value is True:
+            return True, ""
+        if value is False:
+            return False, ""
+        return True, str(value)[:_ERROR]
 
 
 def compile_hook(hook: Hook) -> CompiledHook:
@@ -246,8 +244,14 @@ def compile_hooks(harness: Harness) -> CompiledHooks:
 
 
 def activation_of(event: HookEvent, context: Mapping[str, Any]) -> Any:
-    """The context in the engine's form, to be shared by all hooks of one event that do not read `args`."""
-    return _environment(event).Activation(context)
+    """The context in the engine's form, to be shared by all hooks of one event that do not read `args`.
+
+    None when the engine does not take it; each hook then tries for itself and fails closed.
+    """
+    try:
+        return _environment(event).Activation(context)
+    except Exception:  # the engine documents no error classes
+        return None
 
 
 # ---- messages and explanations --------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from hat_harness.flow import Flow
 from hat_harness.gates import Gates
 from hat_harness.hooks import CompiledHooks, compile_hooks
 from hat_harness.spec import Harness
+from hat_harness.tidy import tidy
 from hat_harness.trace import Trace
 from hat_harness.turn import Turn
 
@@ -102,6 +103,7 @@ class Session(Flow):
         now = self._log.now if now is None else max(now, self._log.now)
         if isinstance(event, ev.ViewerMessage):
             self._check_message(event)
+        event = tidy(event)
         self._log.now = now
         self._out = []
         turn = self._turn

@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from hat_harness.codec import EVENTS, decode
-from hat_harness.errors import ReplayError
+from hat_harness.errors import ReplayError, SessionError
 from hat_harness.events import Event
 from hat_harness.session import Session
 from hat_harness.spec import Harness
@@ -67,7 +67,12 @@ def replay(trace: Trace, session: Session, harnesses: Mapping[str, Harness] | No
         if entry.kind == "event":
             if entry.type not in _EVENT_TYPES:
                 raise ReplayError(f"{entry.type} is no event", place=f"entry {index}")
-            session.handle(cast(Event, decode(entry.type, entry.data)), entry.at)
+            event = cast(Event, decode(entry.type, entry.data))
+            try:
+                session.handle(event, entry.at)
+            except SessionError as error:
+                compare(trace, session.trace)
+                raise ReplayError(f"the session does not take {entry.type}: {error}", place=f"entry {index}") from None
         elif entry.kind == "note" and entry.type == "harness":
             harness = (harnesses or {}).get(entry.data["digest"])
             if harness is None:

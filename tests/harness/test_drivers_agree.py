@@ -1,0 +1,196 @@
+"""The batch, the async and the tape driver give the same trace, and a recorded trace replays byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.harness.kit import GATE, AsyncScripted, Scripted, Shop, Step, VirtualClock, ask, output, small
+
+from hat_harness.drive import run_async, run_batch, run_tape
+from hat_harness.errors import ModelError, ReplayError
+from hat_harness.events import CallModel, Event, Failure, ModelDelta, ModelOutput, RoomEvent, ToolResult, ViewerMessage
+from hat_harness.session import Session
+from hat_harness.spec import Harness, Limits, Recovery, Retry
+from hat_harness.tape import compare, dump, parse, replay
+from hat_harness.trace import Entry, Trace, sampled, turns
+
+EVENTS: tuple[Event, ...] = (
+    ViewerMessage(("how much is the mug",), ("v1",)),
+    RoomEvent("state", {}, {"list": ["mug", "lamp"], "sale": "ten"}),
+    RoomEvent("viewer_entered", {"name": "mia"}),
+    ViewerMessage(("two", "comments")),
+)
+
+
+def _sampled(call: CallModel, content: str, *calls: object) -> ModelOutput:
+    length = len(content) + 3
+    return ModelOutput(
+        call.call_id,
+        content,
+        "think",
+        tuple(calls),  # type: ignore[arg-type]
+        token_ids=tuple(range(length)),
+        logprobs=tuple(-0.25 * i for i in range(length)),
+        prompt_tokens=100,
+        completion_tokens=length,
+    )
+
+
+STEPS: tuple[Step, ...] = (
+    lambda call: _sampled(call, "", ask("use_skill", skill="item_qa")),
+    lambda call: Failure("call", "server", call.call_id),
+    lambda call: _sampled(call, "", ask("get_item", "a", item="mug"), ask("order", "b", item="mug"), ask("get_item", "c")),
+    lambda call: _sampled(call, "it is 39"),
+    lambda call: _sampled(call, "it is 39 bye"),
+    lambda call: Failure("trajectory", "malformed", detail="lost"),
+    lambda call: _sampled(call, "welcome bye"),
+)
+
+
+def _harness() -> Harness:
+    return small(hooks=(GATE,), recovery=Recovery(retry=Retry(attempts=1, backoff_s=0.5)), limits=Limits(restarts=1))
+
+
+def _batch(steps: Sequence[Step] = STEPS) -> tuple[Trace, Shop]:
+    session, shop = Session(_harness(), session_id="s", room={"list": ["mug"]}), Shop()
+    run_batch([(session, EVENTS)], Scripted(*steps), shop)
+    return session.trace, shop
+
+
+def test_the_three_drivers_give_the_same_trace() -> None:
+    recorded, shop = _batch()
+    session, other = Session(_harness(), session_id="s", room={"list": ["mug"]}), Shop()
+    asyncio.run(run_async(session, EVENTS, AsyncScripted(*STEPS), other, VirtualClock()))
+    compare(recorded, session.trace)
+    assert dump(recorded) == dump(session.trace)
+    assert [r.arguments for r in shop.requests] == [r.arguments for r in other.requests]
+    replayed = run_tape(Session(_harness(), session_id="s", room={"list": ["mug"]}), recorded)
+    assert dump(replayed) == dump(recorded)
+    outcomes = [turn.outcome for turn in turns(recorded)]
+    assert outcomes == ["reply", "reply", "reply"]
+    assert turns(recorded)[1].restarts == 1
+
+
+def test_every_sampled_token_is_in_the_trace_of_the_segment_it_belongs_to() -> None:
+    trace, _ = _batch()
+    found = [output for segment in trace.segments for output in sampled(trace, segment.index).values()]
+    given = [e for e in trace.entries if e.kind == "event" and e.type == "ModelOutput"]
+    assert len(found) == len(given) == 6
+    for segment in trace.segments:
+        for index, one in sampled(trace, segment.index).items():
+            message = segment.messages[index]
+            assert (message.role, message.content, message.reasoning) == ("assistant", one.content, one.reasoning)
+            assert len(one.token_ids) == len(one.logprobs) == len(one.content) + 3
+
+
+def test_a_batch_samples_all_pending_calls_of_a_round_together() -> None:
+    rounds: list[int] = []
+
+    class Counting(Scripted):
+        def generate(self, calls: Sequence[tuple[str, CallModel]]) -> list[ModelOutput | Failure]:
+            rounds.append(len(calls))
+            return super().generate(calls)
+
+    steps: list[Step] = [
+        lambda call: output(call, "", ask("get_item", item="mug")),
+        lambda call: output(call, "fine bye"),
+    ]
+    sessions = [Session(small(), session_id=f"s{i}") for i in range(5)]
+    shops: dict[str, Shop] = {}
+
+    def backend(session_id: str) -> Shop:
+        return shops.setdefault(session_id, Shop())
+
+    run_batch([(s, [ViewerMessage(("a",))] * (1 + (s.session_id == "s3"))) for s in sessions], Counting(*steps), backend)
+    assert rounds == [5, 5, 1]
+    assert all(len(shops[s.session_id].requests) == 1 for s in sessions)
+    assert all(turn.reply == "fine bye" for s in sessions for turn in turns(s.trace))
+
+
+def test_a_model_that_answers_another_number_of_calls_is_an_error() -> None:
+    class Lazy(Scripted):
+        def generate(self, calls: Sequence[tuple[str, CallModel]]) -> list[ModelOutput | Failure]:
+            return []
+
+    with pytest.raises(ModelError, match="1 calls, 0 outputs"):
+        run_batch([(Session(small(), session_id="s"), EVENTS[:1])], Lazy(STEPS[0]), Shop())
+
+
+def test_what_a_backend_raises_is_data_for_the_model() -> None:
+    def broken(request: object) -> ToolResult:
+        raise RuntimeError("boom")
+
+    steps: list[Step] = [lambda c: output(c, "", ask("order", item="mug")), lambda c: output(c, "sorry bye")]
+    session = Session(small(), session_id="s")
+    run_batch([(session, EVENTS[:1])], Scripted(*steps), Shop(broken))
+    (turn,) = turns(session.trace)
+    assert (turn.calls[0].failure, turn.calls[0].result, turn.reply) == ("server", "error : server", "sorry bye")
+
+
+def test_the_async_driver_streams_and_times_tools_out() -> None:
+    class Streaming:
+        async def stream(self, session_id: str, call: CallModel):  # type: ignore[no-untyped-def]
+            for piece in ("he", "llo"):
+                yield ModelDelta(call.call_id, piece)
+            yield output(call, "hello")
+
+    class Slow:
+        async def call(self, session_id: str, request: object) -> ToolResult:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    shown: list[object] = []
+    session = Session(small(), session_id="s")
+    asyncio.run(run_async(session, EVENTS[:1], Streaming(), Shop(), on_action=shown.append))  # type: ignore[arg-type]
+    assert turns(session.trace)[0].emitted == "hello" == turns(session.trace)[0].reply
+    assert type(shown[-1]).__name__ == "Done"
+
+    tools = tuple(tool.model_copy(update={"timeout_s": 0.01}) for tool in small().tools)
+    steps: list[Step] = [lambda c: output(c, "", ask("order", item="mug")), lambda c: output(c, "late bye")]
+    session = Session(small(tools=tools), session_id="s")
+    asyncio.run(run_async(session, EVENTS[:1], AsyncScripted(*steps), Slow()))
+    assert turns(session.trace)[0].calls[0].failure == "timeout"
+
+
+def test_cancelling_the_async_driver_ends_the_turn_in_silence() -> None:
+    class Hanging:
+        async def generate(self, session_id: str, call: CallModel) -> ModelOutput:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def main() -> Session:
+        session = Session(small(), session_id="s")
+        task = asyncio.ensure_future(run_async(session, EVENTS[:1], Hanging(), Shop()))
+        while session.state != "model":
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return session
+
+    session = asyncio.run(main())
+    assert session.state == "idle"
+    assert turns(session.trace)[0].outcome == "silence"
+
+
+def test_a_trace_reads_back_from_its_bytes() -> None:
+    trace, _ = _batch()
+    assert parse(dump(trace)) == trace
+    assert Trace.model_validate_json(trace.model_dump_json()) == trace
+    with pytest.raises(ReplayError, match="line 3"):
+        lines = dump(trace).split(b"\n")
+        parse(b"\n".join([*lines[:2], b"{nonsense", *lines[3:]]))
+
+
+def test_replay_tells_the_first_entry_that_differs() -> None:
+    trace, _ = _batch()
+    index = next(i for i, e in enumerate(trace.entries) if e.type == "ModelOutput" and e.data.get("content") == "it is 39")
+    changed = Entry(**{**trace.entries[index].model_dump(), "data": {**trace.entries[index].data, "content": "it is 40 bye"}})
+    other = trace.model_copy(update={"entries": (*trace.entries[:index], changed, *trace.entries[index + 1 :])})
+    with pytest.raises(ReplayError) as caught:
+        replay(other, Session(_harness(), session_id="s", room={"list": ["mug"]}))
+    assert caught.value.place == f"entry {index + 1}"
+    with pytest.raises(ReplayError, match="head"):
+        replay(trace, Session(_harness(), session_id="s", room={"list": ["lamp"]}))
