@@ -148,15 +148,13 @@ def _refuse_finished(out: Path) -> None:
 
 
 def _read_config(config_class: type[StepConfig], path: Path | None) -> StepConfig:
-    if path is None:
-        return config_class()
     try:
-        return config_class.model_validate_json(path.read_bytes())
+        return config_class.model_validate_json(b"{}" if path is None else path.read_bytes())
     except OSError as error:
         raise InputError(f"the config cannot be read: {error.strerror}", place=str(path)) from error
     except ValidationError as error:
         found = [f"{'.'.join(map(str, fault['loc'])) or 'config'}: {fault['msg']}" for fault in error.errors()]
-        raise InputError("; ".join(found), place=str(path), cure="see the step's config class") from error
+        raise InputError("; ".join(found), place=str(path or "config"), cure="see the step's config class") from error
 
 
 def _read_inputs(given: Sequence[str]) -> dict[str, Path]:
