@@ -10,7 +10,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from hat_serving.canary.errors import InvalidRolloutError
@@ -35,7 +44,15 @@ def parse_duration(text: str | float) -> float:
     return hours * 3600 + minutes * 60 + seconds
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(lambda value: f"{value:g}s"), Field(ge=0)]
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(lambda value: f"{value:g}s"),
+    Field(ge=0),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^([0-9]+h)?([0-9]+m)?([0-9]+(\.[0-9]+)?s)?$", "minLength": 2, "maxLength": 32}
+    ),
+]
 """Seconds."""
 Percent = Annotated[int, Field(ge=0, le=100)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
@@ -44,7 +61,9 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_leng
 class Model(BaseModel):
     """Base: frozen, camelCase outside, an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+    )
 
 
 class Bound(Model):
@@ -141,7 +160,7 @@ class Pause(Model):
 class Analysis(Model):
     """Measures the named metrics (all when none is named) until each succeeds; past `deadline` it is inconclusive."""
 
-    metrics: tuple[Name, ...] = ()
+    metrics: tuple[Name, ...] = Field((), max_length=30)
     deadline: Duration = 3600.0
 
 
@@ -173,7 +192,7 @@ class Background(Model):
     The rollout promotes only when all succeed.
     """
 
-    metrics: tuple[Name, ...] = Field(min_length=1)
+    metrics: tuple[Name, ...] = Field(min_length=1, max_length=30)
     starting_step: int = Field(0, ge=0)
 
 
@@ -233,7 +252,9 @@ class LlmGroupTarget(Model):
 
     backend: Literal["llmisvc"] = "llmisvc"
     stable: Name
-    canary: Name
+    """Member that serves now."""
+    canary_member: Name
+    """Member that is to take over."""
 
 
 class GatewayTarget(Model):
@@ -272,8 +293,8 @@ class RolloutSpec(Model):
     """Release that it is held against."""
     workspace: Name = "default"
     target: Target
-    steps: tuple[Step, ...] = Field(min_length=1)
-    metrics: tuple[Metric, ...] = ()
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=50)
+    metrics: tuple[Metric, ...] = Field((), max_length=30)
     analysis: Background | None = None
     prometheus: Prometheus | None = None
     arms: Arms = Field(default_factory=Arms)

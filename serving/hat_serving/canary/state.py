@@ -10,7 +10,7 @@ import datetime
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from hat_serving.canary.spec import Model
 
@@ -31,7 +31,12 @@ def _written(value: float) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-Time = Annotated[float, BeforeValidator(_seconds), PlainSerializer(_written, when_used="json")]
+Time = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    PlainSerializer(_written, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 """Seconds since the epoch, to the microsecond."""
 
 

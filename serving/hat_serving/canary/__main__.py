@@ -1,0 +1,58 @@
+"""`python -m hat_serving.canary`: the controller of CanaryRollouts, in a pod or by a kubeconfig.
+
+Exit codes: 0 told to stop, 5 the Lease was lost or the cluster is out of reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from hat_serving.canary.kube import Kube
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """Until SIGTERM, or until the Lease is lost."""
+    from prometheus_client import start_http_server
+
+    from hat_serving.canary.controller import Controller, Settings
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    inside = "KUBERNETES_SERVICE_HOST" in os.environ and arguments.kubeconfig is None
+    kube = Kube.in_cluster() if inside else Kube.from_kubeconfig(arguments.kubeconfig)
+    settings = Settings(
+        namespaces=tuple(arguments.namespace),
+        lease_namespace=arguments.lease_namespace,
+        identity=arguments.identity,
+        interval=arguments.interval,
+        lease_seconds=arguments.lease_seconds,
+        health_port=arguments.health_port,
+        metrics_port=arguments.metrics_port,
+    )
+    if settings.metrics_port:
+        start_http_server(settings.metrics_port)
+    return 0 if await Controller(kube, settings).run(stop) else 5
+
+
+def main() -> int:
+    """Reads the flags and runs."""
+    parser = argparse.ArgumentParser(prog="python -m hat_serving.canary", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path)
+    parser.add_argument("--namespace", action="append", default=[], help="watched namespace; repeat; default: all")
+    parser.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
+    parser.add_argument("--identity", default=os.environ.get("POD_NAME", ""))
+    parser.add_argument("--interval", type=float, default=2.0, help="seconds between two looks")
+    parser.add_argument("--lease-seconds", type=float, default=15.0)
+    parser.add_argument("--health-port", type=int, default=8081)
+    parser.add_argument("--metrics-port", type=int, default=9108)
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

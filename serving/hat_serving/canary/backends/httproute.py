@@ -1,0 +1,134 @@
+"""Weights of an HTTPRoute that hatstack writes itself: between two plain Services, or inside an InferenceService.
+
+With an InferenceService this is the backend for KServe 0.20, whose `spec.canary` starts the canary's pods but sends
+them no traffic. "Effective" is the share of traffic that gets the new version: once a stable predictor has been
+rewritten to the canary's spec, that is all of it, whichever Service it goes through.
+"""
+
+from __future__ import annotations
+
+from hat_serving.canary.backends import Reading
+from hat_serving.canary.backends.routes import RouteSplit
+from hat_serving.canary.errors import BackendError
+from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.spec import HttpRouteTarget
+from hat_serving.canary.workload import Workload
+
+
+class HttpRoute:
+    """Backend `httproute`."""
+
+    settle = 0.0
+
+    def __init__(self, kube: Kube, namespace: str, target: HttpRouteTarget) -> None:
+        self._kube, self._namespace, self._target = kube, namespace, target
+        self._workload: Workload | None = None
+        if target.inference_service and target.canary:
+            self._workload = Workload(kube, namespace, target.inference_service, target.canary)
+
+    def read(self) -> Reading:
+        """From the route, its status, and the canary's Deployment or endpoints."""
+        return self._read_plain() if self._workload is None else self._read_service(self._workload)
+
+    def prepare(self) -> None:
+        """Adds the canary to the InferenceService; plain Services are the user's own."""
+        if self._workload is not None:
+            self._workload.prepare()
+
+    def set_weight(self, percent: int) -> None:
+        """Writes the weights into the route."""
+        workload = self._workload
+        if workload is None:
+            self._split().write(percent)
+            return
+        found = _existing(workload)
+        if workload.entry(found) is None and percent:
+            workload.prepare()
+            return
+        self._split(found).write(percent)
+
+    def promote(self) -> None:
+        """Plain: the route keeps the canary alone. InferenceService:
+
+        By name or by rewriting, then the route follows.
+        """
+        workload = self._workload
+        if workload is None:
+            self._split().only_canary()
+            return
+        found = _existing(workload)
+        if workload.is_stable(found) and workload.entry(found) is not None:
+            if workload.stable_rolled_out(found)[0]:
+                self._split(found).write(0)
+                workload.drop_entry()
+            return
+        workload.promote()
+
+    def retire(self) -> None:
+        """Takes the canary out of the InferenceService; refused while its Service is in the route with a weight."""
+        workload = self._workload
+        if workload is None:
+            return
+        if self._split(_existing(workload)).read()[0] != 0:
+            raise BackendError("the canary still gets traffic")
+        workload.drop_entry()
+        workload.tidy()
+
+    def _read_plain(self) -> Reading:
+        split = self._split()
+        percent, note = split.read()
+        ready = self._endpoints(split.canary)
+        note = note or ("" if ready else f"Service {split.canary} has no ready endpoint")
+        return Reading(percent, ready, promoted=percent == 100 and split.alone(), retired=percent == 0, note=note)
+
+    def _read_service(self, workload: Workload) -> Reading:
+        found = workload.service()
+        if found is None:
+            return Reading(0, retired=True, note=f"InferenceService {workload.name} does not exist")
+        if workload.is_stable(found):
+            return self._read_promotion(workload, found)
+        percent, note = self._split(found).read()
+        ready, missing = workload.available()
+        return Reading(percent, ready, retired=percent == 0 and workload.gone(), note=note or missing)
+
+    def _read_promotion(self, workload: Workload, found: Manifest) -> Reading:
+        """The stable predictor has the canary's version:
+
+        All traffic gets it, once KServe and the gateway have followed.
+        """
+        renamed = found["spec"]["predictor"].get("name", "") == workload.canary.name
+        rolled_out, missing = workload.stable_rolled_out(found)
+        entry = workload.entry(found)
+        done = entry is None and rolled_out and workload.settled(found)
+        if not renamed and entry is not None:
+            percent, note = self._split(found).read()
+            return Reading(100 if rolled_out else percent, ready=True, note=missing or note)
+        return Reading(100, ready=True, promoted=done, note=missing or ("" if done else "KServe has not settled yet"))
+
+    def _split(self, found: Manifest | None = None) -> RouteSplit:
+        target = self._target
+        if self._workload is not None and found is not None:
+            route = target.route or self._workload.name
+            stable = self._workload.stable_service(found)
+            return RouteSplit(self._kube, self._namespace, route, stable, self._workload.canary_service)
+        return RouteSplit(
+            self._kube, self._namespace, target.route or "", target.stable_service or "", target.canary_service or ""
+        )
+
+    def _endpoints(self, service: str) -> bool:
+        slices = self._kube.list(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            self._namespace,
+            labelSelector=f"kubernetes.io/service-name={service}",
+        )
+        return any(
+            endpoint.get("conditions", {}).get("ready") for entry in slices for endpoint in entry.get("endpoints") or []
+        )
+
+
+def _existing(workload: Workload) -> Manifest:
+    found = workload.service()
+    if found is None:
+        raise BackendError(f"InferenceService {workload.name} does not exist", cure="deploy the stable version first")
+    return found

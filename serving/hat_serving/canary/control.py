@@ -1,0 +1,93 @@
+"""What a person does with rollouts: start, look, pause, resume, abort, delete. Each verb is idempotent and says what changed.
+
+The controller acts on what stands in the resource; these verbs only write it. Not here: the command line
+(hatstack.cli), pages.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from hat_serving.canary.errors import ClusterError, InvalidRolloutError
+from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.spec import API_VERSION, KIND, RESUME_ANNOTATION, RolloutSpec, read_spec
+from hat_serving.canary.state import State, from_status
+
+
+def render(name: str, namespace: str, spec: RolloutSpec) -> Manifest:
+    """The manifest of a rollout."""
+    body = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"hatstack.dev/workspace": spec.workspace},
+        },
+        "spec": body,
+    }
+
+
+def start(kube: Kube, manifest: Manifest, *, dry_run: bool = False) -> bool:
+    """Creates the rollout. False when the same one exists already; another spec under its name is refused."""
+    metadata = manifest["metadata"]
+    wanted = read_spec(manifest["spec"])
+    found = kube.get(API_VERSION, KIND, metadata["name"], metadata["namespace"])
+    if found is not None:
+        if read_spec(found["spec"]).model_copy(update={"paused": wanted.paused, "abort": wanted.abort}) == wanted:
+            return False
+        raise InvalidRolloutError(
+            f"rollout {metadata['name']} exists with another spec", place=metadata["name"], cure="choose another name"
+        )
+    kube.create(manifest, dry_run=dry_run)
+    return True
+
+
+def status(kube: Kube, namespace: str, name: str) -> tuple[RolloutSpec, State, dict[str, Any]]:
+    """(spec, state, the raw status)."""
+    found = _must(kube, namespace, name)
+    raw = found.get("status") or {}
+    return read_spec(found["spec"]), from_status(raw), raw
+
+
+def listing(kube: Kube, namespace: str = "") -> list[tuple[str, str, State]]:
+    """(namespace, name, state) of all rollouts, the newest first."""
+    found = kube.list(API_VERSION, KIND, namespace)
+    found.sort(key=lambda entry: str(entry["metadata"]["creationTimestamp"]), reverse=True)
+    return [
+        (entry["metadata"]["namespace"], entry["metadata"]["name"], from_status(entry.get("status"))) for entry in found
+    ]
+
+
+def pause(kube: Kube, namespace: str, name: str, wanted: bool = True) -> bool:
+    """Holds the present split, or lets it go on. False when nothing changed."""
+    return _set(kube, namespace, name, "paused", wanted)
+
+
+def abort(kube: Kube, namespace: str, name: str) -> bool:
+    """Takes all traffic back to the stable version and the canary away. False when it was asked for before."""
+    return _set(kube, namespace, name, "abort", True)
+
+
+def resume(kube: Kube, namespace: str, name: str) -> str:
+    """Lets a paused rollout go on: a pause step ends, an inconclusive analysis is measured again. Returns the token."""
+    _must(kube, namespace, name)
+    token = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    kube.patch(API_VERSION, KIND, name, namespace, {"metadata": {"annotations": {RESUME_ANNOTATION: token}}})
+    return token
+
+
+def _set(kube: Kube, namespace: str, name: str, field: str, wanted: bool) -> bool:
+    if bool(_must(kube, namespace, name)["spec"].get(field)) == wanted:
+        return False
+    kube.patch(API_VERSION, KIND, name, namespace, {"spec": {field: wanted}})
+    return True
+
+
+def _must(kube: Kube, namespace: str, name: str) -> Manifest:
+    found = kube.get(API_VERSION, KIND, name, namespace)
+    if found is None:
+        raise ClusterError(404, f"there is no rollout {name} in namespace {namespace}", place=f"{namespace}/{name}")
+    return found

@@ -1,0 +1,203 @@
+"""The controller of CanaryRollouts on Kubernetes: kopf watches and looks, a Lease makes sure that one replica acts.
+
+Each resource is looked at every `interval` seconds by a timer of its own, so two looks at one rollout never overlap.
+Its state is its status; the controller keeps nothing in memory and may be killed at any moment. A finalizer makes a
+deletion an abort: the object goes when its canary is gone. Losing the Lease ends the process, and Kubernetes starts
+it again as a candidate. Not here: decisions (machine), writes to routes (backends).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import kopf
+
+from hat_serving.canary.backends import TrafficBackend, backend_for
+from hat_serving.canary.driver import Look, Wishes, look
+from hat_serving.canary.errors import ClusterError, InvalidRolloutError
+from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.lease import LeaderLease
+from hat_serving.canary.metrics import Prometheus, QueryMetrics
+from hat_serving.canary.observe import Observer
+from hat_serving.canary.preflight import preflight
+from hat_serving.canary.spec import API_VERSION, GROUP, KIND, RESUME_ANNOTATION, RolloutSpec, read_spec
+from hat_serving.canary.state import TERMINAL, State, from_status, to_status
+from hat_serving.errors import RolloutError
+
+PLURAL = "canaryrollouts"
+VERSION = API_VERSION.rpartition("/")[2]
+LEASE = "hatstack-canary-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the controller runs."""
+
+    namespaces: tuple[str, ...] = ()
+    """Watched namespaces; empty: all."""
+    lease_namespace: str = "default"
+    identity: str = ""
+    """Name of this candidate; empty: host name and process id."""
+    interval: float = 2.0
+    """Seconds between two looks at one rollout."""
+    lease_seconds: float = 15.0
+    health_port: int = 8081
+    """Liveness endpoint `/healthz`; 0: none."""
+    metrics_port: int = 9108
+    """Prometheus endpoint; 0: none."""
+
+
+class Controller:
+    """One replica."""
+
+    def __init__(self, kube: Kube, settings: Settings) -> None:
+        self._kube, self._settings = kube, settings
+        self.registry = kopf.OperatorRegistry()
+        self._observer = Observer(kube)
+        kopf.on.startup(registry=self.registry)(self._configure)
+        kopf.timer(GROUP, VERSION, PLURAL, registry=self.registry, interval=settings.interval)(self._timer)
+        kopf.on.delete(GROUP, VERSION, PLURAL, registry=self.registry)(self._delete)
+
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Waits for the Lease, acts while it is held. True: told to stop; False: the Lease was lost."""
+        identity = self._settings.identity or f"{socket.gethostname()}-{os.getpid()}"
+        lease = LeaderLease(self._kube, self._settings.lease_namespace, LEASE, identity, self._settings.lease_seconds)
+        while not await self._held(lease):
+            if await _stopped(stop, self._settings.lease_seconds / 5):
+                return True
+        operator_stop = threading.Event()
+        operator = asyncio.create_task(self._operate(operator_stop))
+        try:
+            return await self._keep(lease, stop, operator)
+        finally:
+            operator_stop.set()
+            await asyncio.gather(operator, return_exceptions=True)
+            if stop.is_set():
+                await asyncio.to_thread(_quietly, lease.release)
+
+    async def _keep(self, lease: LeaderLease, stop: asyncio.Event, operator: asyncio.Task[None]) -> bool:
+        """Renews the Lease until it is told to stop or has not been able to for two thirds of its duration."""
+        renewed = time.monotonic()
+        while not await _stopped(stop, lease.duration / 5):
+            if operator.done():
+                await operator
+                return False
+            if await self._held(lease):
+                renewed = time.monotonic()
+            elif time.monotonic() - renewed > lease.duration * 2 / 3:
+                return False
+        return True
+
+    async def _held(self, lease: LeaderLease) -> bool:
+        try:
+            return await asyncio.to_thread(lease.step, time.monotonic())
+        except ClusterError:
+            return False
+
+    async def _operate(self, stop: threading.Event) -> None:
+        port = self._settings.health_port
+        await kopf.operator(
+            registry=self.registry,
+            standalone=True,
+            namespaces=self._settings.namespaces,
+            clusterwide=not self._settings.namespaces,
+            liveness_endpoint=f"http://0.0.0.0:{port}/healthz" if port else None,
+            stop_flag=stop,
+        )
+
+    def _configure(self, settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.persistence.finalizer = f"{GROUP}/canary"
+        settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+        settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, key="seen")
+        settings.posting.enabled = False
+        settings.watching.server_timeout = 60
+        settings.execution.max_workers = 8
+
+    def _timer(self, name: str, namespace: str, **_: Any) -> None:
+        found = self._kube.get(API_VERSION, KIND, name, namespace)
+        if found is not None and not found["metadata"].get("deletionTimestamp"):
+            self.look(found)
+
+    def _delete(self, name: str, namespace: str, **_: Any) -> None:
+        """An abort; the object is kept until the canary is gone."""
+        found = self._kube.get(API_VERSION, KIND, name, namespace)
+        if found is None or (found.get("status") or {}).get("phase", "Pending") in TERMINAL:
+            return
+        done = self.look(found, deleting=True)
+        if done is not None and done.state.phase not in TERMINAL:
+            raise kopf.TemporaryError(f"{name}: {done.trouble or done.state.message}", delay=self._settings.interval)
+
+    def look(self, found: Manifest, *, deleting: bool = False) -> Look | None:
+        """One look at one resource. None: its spec cannot be read, or another writer was faster."""
+        metadata = found["metadata"]
+        try:
+            spec = read_spec(found["spec"])
+            backend = backend_for(spec, self._kube, metadata["namespace"])
+        except RolloutError as error:
+            self._refuse(found, error)
+            return None
+        wishes = Wishes(
+            paused=spec.paused,
+            abort=spec.abort or deleting,
+            resume=(metadata.get("annotations") or {}).get(RESUME_ANNOTATION, ""),
+        )
+        before = from_status(found.get("status"))
+        try:
+            done = self._look(found, spec, before, backend, wishes)
+        except ClusterError as error:
+            if error.code in (404, 409):
+                return None
+            raise kopf.TemporaryError(str(error), delay=self._settings.interval) from error
+        self._observer.record(found, spec, before, done)
+        return done
+
+    def _look(self, found: Manifest, spec: RolloutSpec, before: State, backend: TrafficBackend, wishes: Wishes) -> Look:
+        metadata = found["metadata"]
+        source = Prometheus(spec.prometheus.url, spec.prometheus.timeout) if spec.prometheus else None
+
+        def check() -> str:
+            findings = preflight(spec, self._kube, metadata["namespace"], metadata["name"], source)
+            return "; ".join(str(finding) for finding in findings if finding.level == "error")
+
+        def save(state: State) -> None:
+            """Refused (409) when the resource has changed since it was read: that look is void."""
+            wanted = to_status(state) | {"observedGeneration": metadata["generation"], "stepCount": len(spec.steps)}
+            if wanted != {key: (found.get("status") or {}).get(key) for key in wanted}:
+                change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": wanted}
+                self._kube.patch(API_VERSION, KIND, metadata["name"], metadata["namespace"], change, status=True)
+
+        metrics = QueryMetrics(source) if source else None
+        return look(spec, before, backend, metrics, wishes=wishes, check=check, save=save)
+
+    def _refuse(self, found: Manifest, error: RolloutError) -> None:
+        """A spec that cannot be carried out is said in the status; nothing is touched."""
+        reason = "InvalidSpec" if isinstance(error, InvalidRolloutError) else "BackendUnusable"
+        status = {"phase": "Pending", "reason": reason, "message": str(error)}
+        old = found.get("status") or {}
+        if {key: old.get(key) for key in status} != status:
+            metadata = found["metadata"]
+            self._kube.patch(
+                API_VERSION, KIND, metadata["name"], metadata["namespace"], {"status": status}, status=True
+            )
+
+
+def _quietly(release: Any) -> None:
+    try:
+        release()
+    except ClusterError:
+        return
+
+
+async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
+    """Waits; True as soon as `stop` is set."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,84 @@
+"""What others see of a rollout: Kubernetes Events for people, metrics for dashboards. Nothing here is read back."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from hat_serving.canary.driver import Look
+from hat_serving.canary.errors import ClusterError
+from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.spec import API_VERSION, KIND, RolloutSpec
+from hat_serving.canary.state import State
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Gauge
+
+WARNINGS = ("AnalysisFailed", "ProgressDeadlineExceeded", "CanaryNotReady", "Inconclusive", "AbortRequested")
+
+
+class Observer:
+    """Tells of changes, once each."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._gauges: dict[str, Gauge] = {}
+        self._looks: Counter | None = None
+
+    def record(self, found: Manifest, spec: RolloutSpec, before: State, done: Look) -> None:
+        """An Event when phase, step or reason changed; gauges at every look."""
+        after = done.state
+        self._measure(spec, done)
+        if (before.phase, before.step, before.reason) == (after.phase, after.step, after.reason):
+            return
+        word = after.reason or after.phase
+        step = spec.steps[after.step].describe() if after.step < len(spec.steps) else "promotion"
+        text = f"{after.phase}, step {after.step + 1} of {len(spec.steps)} ({step}): {after.message}"
+        self._event(found, word, text, "Warning" if after.reason in WARNINGS else "Normal")
+
+    def _event(self, found: Manifest, reason: str, text: str, kind: str) -> None:
+        metadata = found["metadata"]
+        moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name']}-", "namespace": metadata["namespace"]},
+            "eventTime": moment,
+            "reportingController": "hatstack.dev/canary",
+            "reportingInstance": "canary-controller",
+            "action": "Look",
+            "reason": reason[:128],
+            "note": text[:1024],
+            "type": kind,
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+            },
+        }
+        try:
+            self._kube.create(event)
+        except ClusterError:
+            return
+
+    def _measure(self, spec: RolloutSpec, done: Look) -> None:
+        from prometheus_client import Counter, Gauge
+
+        labels = (spec.workspace, spec.release)
+        if self._looks is None:
+            names = ("workspace", "release")
+            self._looks = Counter("hatstack_canary_looks_total", "Looks at rollouts", [*names, "trouble"])
+            self._gauges = {
+                "desired": Gauge("hatstack_canary_desired_weight_percent", "Wanted share of the canary", names),
+                "effective": Gauge(
+                    "hatstack_canary_effective_weight_percent", "Share in force; -1: cannot be told", names
+                ),
+                "clock": Gauge("hatstack_canary_clock_running_ratio", "1 while the step's clock runs", names),
+            }
+        effective = done.state.effective_weight
+        self._gauges["desired"].labels(*labels).set(done.state.desired_weight)
+        self._gauges["effective"].labels(*labels).set(-1 if effective is None else effective)
+        self._gauges["clock"].labels(*labels).set(done.state.clock_started is not None)
+        self._looks.labels(*labels, "yes" if done.trouble else "no").inc()
