@@ -11,7 +11,7 @@ import pytest
 
 from hat_components.augment.config import Config
 from hat_components.augment.step import run
-from hat_components.data import Trajectory, load_manifest, read_records
+from hat_components.data import DatasetWriter, Trajectory, load_manifest, read_items, read_records
 from hat_components.evaluate.config import Config as EvaluateConfig
 from hat_components.evaluate.result import load_evaluation
 from hat_components.evaluate.step import run as evaluate_run
@@ -102,6 +102,19 @@ def test_wrong_inputs_are_refused(tmp_path: Path, drawn: Path, harness: Path) ->
     with pytest.raises(InputError, match="'harness' was not given"):
         run(Config(), {"items": drawn / "items_train"}, tmp_path / "out", NullProgress())
     assert not (tmp_path / "out" / "trajectories").exists()
+
+
+def test_items_that_were_trained_on_are_not_evaluated(tmp_path: Path, drawn: Path, harness: Path) -> None:
+    augment(tmp_path, drawn, harness)
+    config = EvaluateConfig(policy="expert", suites=("t1",), draws=100)
+    inputs = {"items": drawn / "items_dev", "harness": harness, "trained_on": tmp_path / "trajectories"}
+    evaluate_run(config, inputs, tmp_path / "out", NullProgress())
+    with DatasetWriter(tmp_path / "leaked", kind="trajectories", splits=["naive"]) as writer:
+        row = arms(tmp_path)["naive"][0]
+        writer.write("naive", row.model_copy(update={"item": read_items(drawn / "items_dev")[3].id}))
+        writer.finish(name="leaked", purpose="training")
+    with pytest.raises(InputError, match="was trained on"):
+        evaluate_run(config, {**inputs, "trained_on": tmp_path / "leaked"}, tmp_path / "out", NullProgress())
 
 
 def imported(tmp_path: Path, purpose: str = "training", count: int = 30) -> Path:

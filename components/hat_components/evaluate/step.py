@@ -1,6 +1,7 @@
 """The evaluate step: plays and asks what the suites say, writes `evaluation.json` and `traces.jsonl`.
 
-Inputs: `model` (for policy `model`), `items` and `harness` (for suites of rollouts), `held_out` (for suite calls).
+Inputs: `model` (for policy `model`), `items` and `harness` (for suites of rollouts), `held_out` (for suite calls), and
+if given `trained_on`, the trajectories that the model was trained on, which must answer none of the items.
 Seeds are sealed exactly when the items are a test set, so that published tables never meet a state that anything was
 tuned on. Always holds: training items are refused; a suite's states depend on its seed and the items alone, so that all
 arms meet the same ones. Not here: comparing evaluations (report, hat compare).
@@ -19,7 +20,16 @@ from pathlib import Path
 from typing import IO, Literal
 
 from hat_components.augment.imported import rewritten
-from hat_components.data import digest_file, digest_path, read_items, read_records, require, require_path, write_text
+from hat_components.data import (
+    Trajectory,
+    digest_file,
+    digest_path,
+    read_items,
+    read_records,
+    require,
+    require_path,
+    write_text,
+)
 from hat_components.evaluate import answers
 from hat_components.evaluate.config import Config
 from hat_components.evaluate.result import Evaluation, ItemResult, SuiteResult, TraceRecord, TurnResult, mean_values
@@ -122,6 +132,7 @@ def _prepare(
         job.harness = read_harness(require_path(inputs, "harness"))
         folder, manifest = require(inputs, "items", kind="items", purposes=["evaluation", "evolution", "calibration"])
         job.items = read_items(folder, config.items)
+        _refuse_trained_on(inputs, {item.id for item in job.items})
         job.scenario = load(str(manifest.facts.get("scenario", job.items[0].scenario)), manifest.facts.get("settings"))
         job.seeds = "sealed" if set(manifest.splits) == {"test"} else "dev"
         job.digests |= {"harness": base_digest(job.harness), "items": manifest.digest}
@@ -141,6 +152,20 @@ def _prepare(
     else:
         job.model, job.count, job.digests["model"] = _local(config, require_path(inputs, "model"))
     return job
+
+
+def _refuse_trained_on(inputs: Mapping[str, Path], asked: set[str]) -> None:
+    """Refuse items that the training conversations given as `trained_on` answer."""
+    if "trained_on" not in inputs:
+        return
+    folder, _ = require(inputs, "trained_on", kind="trajectories")
+    for trajectory in read_records(folder, Trajectory):
+        if trajectory.item in asked:
+            raise InputError(
+                f"item {trajectory.item} was trained on: its score would say nothing",
+                place=str(folder),
+                cure="evaluate the dev or test items of the same simulate step",
+            )
 
 
 def _local(config: Config, folder: Path) -> tuple[BatchModel, Callable[[str], int], str]:
