@@ -35,13 +35,14 @@ def compile_pipeline(
     output: Output = None,
 ) -> None:
     """Write the KFP and Argo forms of a pipeline."""
-    from hat_pipelines import compiler
+    from hat_pipelines import compiler, dags
     from hat_pipelines import profile as profiles
 
-    loaded = profiles.load(
-        paths.profile(profile), [*(overrides or ()), *([f"pipeline={pipeline}"] if pipeline else [])]
-    )
-    written = compiler.write(loaded, target, dry_run=dry_run)
+    path = paths.profile(profile)
+    written = []
+    for name in [pipeline] if pipeline else dags.names():
+        loaded = profiles.load(path, [*(overrides or ()), f"pipeline={name}"])
+        written += compiler.write(loaded, target, dry_run=dry_run)
     emit(
         [{"file": str(path), "changed": changed} for path, changed in written],
         lambda: table(("file", "changed"), [(path, "yes" if changed else "no") for path, changed in written]),

@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from hat_pipelines.errors import DagError
 
 STEP_NAME = re.compile(r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$")
+ENTRY = "dag"
+"""Name of the template that holds the whole DAG in an Argo workflow; no step may be called so."""
 PROGRESS = "progress"
 """The artifact that every step has beside its own: its progress file, for curves."""
 INPUT = "input"
@@ -190,7 +192,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 def _check_names(dag: Dag) -> None:
     seen: set[str] = set()
     for step in dag._all():
-        if not STEP_NAME.match(step.name) or step.name == INPUT:
+        if not STEP_NAME.match(step.name) or step.name in (INPUT, ENTRY):
             raise DagError(f"{step.name!r} is no step name", place=dag.name, cure="lower case words joined by -")
         if step.name in seen:
             raise DagError(f"two steps are called {step.name!r}", place=dag.name)

@@ -130,7 +130,7 @@ def _run(folder: Path, job: Job) -> int:
     from hat_pipelines.to_kfp import to_kfp
 
     configs = {name: config.model_dump(mode="json") for name, config in job.configs.items()}
-    pipeline = to_kfp(job.dag, job.profile, configs)
+    pipeline = to_kfp(job.dag, job.profile, configs, retries=False)
     # KFP removes its workspace after every run, so each gets one of its own
     workspace = tempfile.mkdtemp(prefix="hatstack-kfp-")
     local.init(

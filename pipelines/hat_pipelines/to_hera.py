@@ -15,7 +15,7 @@ from hera.workflows import Resources as PodResources
 from hera.workflows import models as argo
 
 from hat_pipelines.cluster import config_text, image, measured, parameter, resources
-from hat_pipelines.dag import INPUT, Dag, Step, parents, source
+from hat_pipelines.dag import ENTRY, INPUT, Dag, Step, parents, source
 from hat_pipelines.profile import Profile
 
 OUT, METRIC_FILE = "/hatstack/out", "/hatstack/metric"
@@ -33,14 +33,14 @@ def to_hera(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]]
     ]
     with WorkflowTemplate(
         name=f"hatstack-{dag.name}",
-        entrypoint=dag.name,
+        entrypoint=ENTRY,
         arguments=arguments,
         on_exit=dag.on_exit.name if dag.on_exit else None,
         labels={"app.kubernetes.io/part-of": "hatstack"},
         annotations={"workflows.argoproj.io/description": dag.description} if dag.description else None,
     ) as template:
         made = {step.name: _template(step, profile, metrics.get(step.name, "")) for step in steps}
-        with DAG(name=dag.name):
+        with DAG(name=ENTRY):
             for step in dag.steps:
                 _task(step, made[step.name], metrics)
     return template

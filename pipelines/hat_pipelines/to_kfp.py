@@ -27,13 +27,16 @@ def {name}({parameters}){returns}:
 """What every component is made of. KFP stores the text in the compiled pipeline, so it must stand by itself."""
 
 
-def to_kfp(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]]) -> Any:
-    """The KFP pipeline of an expanded DAG. Parameters: one URI for each input, one JSON config for each step."""
+def to_kfp(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]], *, retries: bool = True) -> Any:
+    """The KFP pipeline of an expanded DAG. Parameters: one URI for each input, one JSON config for each step.
+
+    Without `retries` no step is tried twice: KFP retries whatever the failure was, which helps nobody at a desk.
+    """
     steps = [*dag.steps, *((dag.on_exit,) if dag.on_exit else ())]
     metrics = measured(steps)
     made = {step.name: component(step, metrics.get(step.name, ""), image(step, profile)) for step in steps}
     defaults = {parameter(step.name): config_text(configs[step.name]) for step in steps}
-    builder = _Builder(dag, profile, made)
+    builder = _Builder(dag, profile, made, retries)
 
     def body(arguments: Mapping[str, Any]) -> None:
         builder.build(arguments)
@@ -95,7 +98,8 @@ def _pipeline_function(
 class _Builder:
     """Places tasks inside the conditions that hold for them."""
 
-    def __init__(self, dag: Dag, profile: Profile, components: Mapping[str, Any]) -> None:
+    def __init__(self, dag: Dag, profile: Profile, components: Mapping[str, Any], retries: bool) -> None:
+        self._retries = retries
         self._dag = dag
         self._profile = profile
         self._components = components
@@ -133,7 +137,7 @@ class _Builder:
         task = self._components[step.name](**values)
         task.set_display_name(step.name)
         _demand(task, resources(step, self._profile))
-        if step.retries:
+        if step.retries and self._retries:
             task.set_retry(num_retries=step.retries, backoff_duration="30s", backoff_factor=2.0)
         if not step.cache:
             task.set_caching_options(False)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ HEAVY = ("base", "sft", "evaluate", "opd", "rl", "mtp")
 """Components that import torch."""
 RESUMABLE = ("base", "sft", "opd", "rl", "mtp")
 """Components that go on from their own checkpoints when they are given their unfinished work."""
-PRELOAD = ("torch", "transformers", "safetensors.torch", "hat_components.runner")
+LIGHT = ("hat_pipelines.execute",)
+PRELOAD = ("torch", "transformers", "safetensors.torch")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -92,19 +94,20 @@ class Attempt:
 
 
 class Workers:
-    """Starts steps. Use as a context manager: leaving it ends whatever still runs."""
+    """Starts steps. Use as a context manager: leaving it ends whatever still runs.
+
+    Where a run has heavy steps the server imports torch and its like, and light steps, which need not wait for that,
+    are started afresh. The server lives as long as this process; a later run finds it as the first one left it.
+    """
 
     def __init__(self, threads: int, heavy: bool) -> None:
         self._threads = threads
-        self._spawn = multiprocessing.get_context("spawn")
         self._server = multiprocessing.get_context("forkserver")
+        self._light = multiprocessing.get_context("spawn") if heavy else self._server
         self._alive: list[Attempt] = []
+        self._server.set_forkserver_preload([*LIGHT, *(PRELOAD if heavy else ())])
         with thread_variables(threads):
-            if heavy:
-                self._server.set_forkserver_preload(list(PRELOAD))
-                from multiprocessing import forkserver
-
-                forkserver.ensure_running()
+            forkserver.ensure_running()
 
     def __enter__(self) -> Workers:
         return self
@@ -114,7 +117,7 @@ class Workers:
 
     def start(self, task: Task, limit_s: float | None = None) -> Attempt:
         """Start a step's process."""
-        context = self._server if task.component in HEAVY else self._spawn
+        context = self._server if task.component in HEAVY else self._light
         with thread_variables(self._threads):
             process = context.Process(target=main, args=(task,), name=f"hat-{task.component}")
             process.start()
@@ -162,6 +165,7 @@ def main(task: Task) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     redirect(task.log)
+    os.environ.update({name: str(task.threads) for name in THREAD_VARIABLES})
     os.environ.update(task.environment)
     try:
         _limit_threads(task.threads)

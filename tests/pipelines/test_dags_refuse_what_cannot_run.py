@@ -33,6 +33,7 @@ def dag(*steps: Step, **more: Any) -> Dag:
         ((step("a"), step("b", "a.uot")), "makes no 'uot'", "did you mean 'out'?"),
         ((step("a", "input.harnes"),), "brings no 'harnes'", "did you mean 'harness'?"),
         ((step("A b"),), "'A b' is no step name", "lower case"),
+        ((step("dag"),), "'dag' is no step name", "lower case"),
         ((step("a", when=When(step="z", metric="m", value=1)),), "no step 'z'", "one of: a"),
         ((step("a", foreach=("x", "x")),), "item twice", ""),
     ],
