@@ -72,14 +72,14 @@ def compare(
             cure=f"suites that both have: {', '.join(shared) or 'none'}",
         )
     pairs = [(_suite(a, ident), _suite(b, ident)) for ident in chosen]
-    labelled = [(f"{one.id.upper()}: {a.arm} − {b.arm}", one, other) for one, other in pairs]
+    labelled = [(f"{one.id.capitalize()}: {a.arm} − {b.arm}", one, other) for one, other in pairs]
     return contrasts(labelled, names=(a.arm, b.arm), margin=margin, draws=draws, seed=seed)
 
 
 def shifts(evaluation: Evaluation, *, draws: int = 10_000, seed: int = 1) -> list[Compared]:
     """Within one evaluation: every suite against the one that it is paired with (T2 − T1, …)."""
     labelled = [
-        (f"{evaluation.arm}: {suite.id.upper()} − {base.id.upper()}", suite, base)
+        (f"{evaluation.arm}: {suite.id.capitalize()} − {base.id.capitalize()}", suite, base)
         for suite in evaluation.suites
         if (base := evaluation.suite(suite.paired_with)) is not None
     ]

@@ -120,7 +120,7 @@ def _first(evaluations: dict[str, Evaluation], ident: str) -> SuiteResult:
 def _headline(evaluations: dict[str, Evaluation]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Per arm the headline of its first suites, for the top of the page."""
     return [
-        (arm, [(suite.id.upper(), percent(suite.scores[suite.headline].mean)) for suite in evaluation.suites[:5]])
+        (arm, [(suite.id.capitalize(), percent(suite.scores[suite.headline].mean)) for suite in evaluation.suites[:5]])
         for arm, evaluation in evaluations.items()
     ]
 
@@ -131,7 +131,7 @@ def _suites(evaluations: dict[str, Evaluation]) -> Section | None:
     rows, groups = [], []
     for ident in _suite_ids(evaluations):
         first = _first(evaluations, ident)
-        cells = [f"{ident.upper()} · {first.title}", str(first.n), NAMES.get(first.headline, first.headline)]
+        cells = [f"{ident.capitalize()} · {first.title}", str(first.n), NAMES.get(first.headline, first.headline)]
         bars = []
         for index, (arm, evaluation) in enumerate(evaluations.items()):
             suite = evaluation.suite(ident)
@@ -140,7 +140,7 @@ def _suites(evaluations: dict[str, Evaluation]) -> Section | None:
                 score = suite.scores[suite.headline]
                 bars.append(svg.Bar(arm, 100 * score.mean, 100 * score.low, 100 * score.high, index))
         rows.append(tuple(cells))
-        groups.append((f"{ident.upper()} · {first.title}", bars))
+        groups.append((f"{ident.capitalize()} · {first.title}", bars))
     table = Table("Suites by arm", ("Suite", "n", "Score", *evaluations), tuple(rows), "mean [95 % interval], percent")
     seeds = sorted({evaluation.seeds for evaluation in evaluations.values()})
     lead = f"Headline score of every suite, {' and '.join(seeds)} seeds. AVG is the mean of Accuracy and Effectiveness."
@@ -157,7 +157,7 @@ def _metrics(evaluations: dict[str, Evaluation]) -> Section | None:
             if suite is not None:
                 rows.append((arm, str(suite.n), *(interval(suite.scores[metric]) for metric in metrics)))
         head = ("Arm", "n", *(NAMES.get(metric, metric) for metric in metrics))
-        tables.append(Table(f"{ident.upper()} in detail", head, tuple(rows)))
+        tables.append(Table(f"{ident.capitalize()} in detail", head, tuple(rows)))
     return (
         Section("metrics", "Scores in detail", "All scores of every suite, percent.", tuple(tables)) if tables else None
     )
@@ -166,7 +166,7 @@ def _metrics(evaluations: dict[str, Evaluation]) -> Section | None:
 def _contrasts(config: Config, evaluations: dict[str, Evaluation]) -> Section | None:
     base = config.baseline or next(iter(evaluations), "")
     labelled = [
-        (f"{suite.id.upper()}: {arm} − {base}", suite, held)
+        (f"{suite.id.capitalize()}: {arm} − {base}", suite, held)
         for arm, evaluation in evaluations.items()
         for suite in evaluation.suites
         if arm != base and base in evaluations and (held := evaluations[base].suite(suite.id)) is not None
@@ -212,7 +212,7 @@ def _grouped(evaluations: dict[str, Evaluation], attribute: str, caption: str, w
                 (group, str(max(n for n, _ in by_arm.values())), *(_cell(by_arm.get(arm)) for arm in evaluations))
                 for group, by_arm in cells.items()
             )
-            tables.append(Table(f"{ident.upper()} {caption}", (what, "n", *evaluations), rows))
+            tables.append(Table(f"{ident.capitalize()} {caption}", (what, "n", *evaluations), rows))
     return tuple(tables)
 
 
