@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from hat_stats.arrays import Floats, binary, same_length, vector
+from hat_stats.arrays import Floats, binary, matrix, same_length, vector
 from hat_stats.errors import InputError
 
 
@@ -66,6 +66,16 @@ def mcnemar_p(a_only: int, b_only: int) -> float:
     if not discordant:
         return 1.0
     return float(stats.binomtest(a_only, discordant, 0.5).pvalue)
+
+
+def fisher(table: Sequence[Sequence[int]]) -> float:
+    """Two-sided exact p that two rows of (successes, failures) have one rate; 1 where a row is empty. Fisher 1922."""
+    counts = matrix(table, "table")
+    if counts.shape != (2, 2) or np.isnan(counts).any() or (counts < 0).any():
+        raise InputError("two rows of two counts are compared", place="table")
+    if not counts.sum(axis=1).all():
+        return 1.0
+    return float(stats.fisher_exact(counts).pvalue)
 
 
 def wilcoxon(a: ArrayLike, b: ArrayLike) -> Wilcoxon:

@@ -24,7 +24,7 @@ from hat_stats.power import (
     required_n_paired_proportions,
     required_n_proportions,
 )
-from hat_stats.significance import benjamini_hochberg, holm, mcnemar, mcnemar_p, wilcoxon
+from hat_stats.significance import benjamini_hochberg, fisher, holm, mcnemar, mcnemar_p, wilcoxon
 
 NAN = math.nan
 
@@ -54,6 +54,21 @@ def test_missing_pairs_can_only_raise_the_worst_p() -> None:
     assert seen.p == pytest.approx(mcnemar_p(12, 2))
     assert seen.p_worst == pytest.approx(max(mcnemar_p(12, 2 + k) for k in range(5)))
     assert mcnemar([1] * 3 + [NAN] * 9, [0] * 12).p_worst == 1.0
+
+
+def test_fisher_sums_the_tables_that_are_no_likelier() -> None:
+    a, b, c, d = 8, 2, 3, 9
+
+    def weight(k: int) -> int:
+        return math.comb(a + b, k) * math.comb(c + d, a + c - k)
+
+    tables = [weight(k) for k in range(max(0, a - d), min(a + b, a + c) + 1)]
+    expected = sum(w for w in tables if w <= weight(a)) / sum(tables)
+    assert fisher([[a, b], [c, d]]) == pytest.approx(expected)
+    assert fisher([[0, 0], [3, 4]]) == 1.0
+    for bad in ([[1, 2, 3], [1, 2, 3]], [[1, -2], [3, 4]]):
+        with pytest.raises(InputError):
+            fisher(bad)
 
 
 def test_wilcoxon_agrees_with_scipy_and_survives_ties() -> None:
