@@ -180,8 +180,12 @@ def _retype(adapter: Adapter) -> Callable[[dict[str, Any]], dict[str, Any]]:
         values = adapter.values
         match adapter.kind:
             case "integer_as_string":
+                if "enum" in schema:
+                    return {**kept, "type": "string", "enum": [str(value) for value in schema["enum"]]}
                 return {**kept, "type": "string", "pattern": "^(0|-?[1-9][0-9]*)$"}
             case "string_as_integer":
+                if "enum" in schema:
+                    return {**kept, "type": "integer", "enum": [int(value) for value in schema["enum"]]}
                 return {**kept, "type": "integer"}
             case "boolean_as_words":
                 return {**kept, "type": "string", "enum": [values["true"], values["false"]]}
@@ -198,6 +202,15 @@ def _retype(adapter: Adapter) -> Callable[[dict[str, Any]], dict[str, Any]]:
                 return {**kept, "type": "array", "items": schema, "minItems": 1, "maxItems": 1}
 
     return change
+
+
+_EXPECTS: dict[str, str] = {
+    "integer_as_string": "integer",
+    "string_as_integer": "string",
+    "boolean_as_words": "boolean",
+    "words_as_boolean": "string",
+}
+"""What a parameter must be before it is retyped."""
 
 
 def _nest(schema: dict[str, Any], names: list[str], into: str) -> None:
@@ -223,8 +236,8 @@ def _nest(schema: dict[str, Any], names: list[str], into: str) -> None:
 def with_adapter(tool: Tool, adapter: Adapter) -> Tool:
     """The tool with one more adapter, its schema rewritten to match.
 
-    The parameters must stand at the top level of the schema (a group that was nested stays as it is). ValueError when a
-    parameter is missing or the group's name is taken.
+    The parameters must stand at the top level of the schema (a group that was nested stays as it is). ValueError when
+    one is missing or of another type than the adapter is for, or when the group's name is taken.
     """
     schema = copy.deepcopy(tool.parameters)
     properties = schema.setdefault("properties", {})
@@ -237,5 +250,8 @@ def with_adapter(tool: Tool, adapter: Adapter) -> Tool:
             raise ValueError(f"{tool.id} already has a parameter {adapter.into}")
         _nest(schema, names, adapter.into)
     else:
+        wanted, given = _EXPECTS.get(adapter.kind), properties[names[0]].get("type")
+        if wanted is not None and given != wanted:
+            raise ValueError(f"{adapter.kind} needs a parameter of type {wanted}, {names[0]} is {given}")
         properties[names[0]] = _retype(adapter)(properties[names[0]])
     return tool.model_copy(update={"parameters": schema, "adapters": (*tool.adapters, adapter)})

@@ -164,7 +164,7 @@ def parse_files(files: Mapping[str, bytes], *, strict: bool = True, place: str =
         for name in LISTS
     }
     parts["files"] = tuple(sorted((file for file in found["files"]), key=lambda file: file.path))
-    harness = reader.build(Harness, "harness.yaml", head, {**fields, **parts})
+    harness = reader.build(Harness, "harness.yaml", head, {**fields, **parts}) if head.value is not None else None
     if harness is not None and not reader.problems:
         reader.problems += _located(harness, files, strict)
     if reader.problems or harness is None:

@@ -113,13 +113,13 @@ class Reader:
         path = "harness.yaml"
         if path not in self.files:
             self.problem(path, 0, "missing", "a harness folder has a harness.yaml with at least `name`")
-            return {}, {}, Document({})
+            return {}, {}, Document(None)
         document = self.read(path, read_yaml)
         if document is None:
-            return {}, {}, Document({})
+            return {}, {}, Document(None)
         if not isinstance(document.value, dict):
             self.problem(path, 1, "not a mapping", "write `key: value` lines")
-            return {}, {}, Document({})
+            return {}, {}, Document(None)
         fields = dict(document.value)
         order = fields.pop("order", {})
         allowed = [name for name in Harness.model_fields if name not in (*LISTS, "files")]

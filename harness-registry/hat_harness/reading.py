@@ -105,7 +105,7 @@ class _Builder:
         name = type(event).__name__
         if name == "ScalarEvent":
             self.refuse(event)
-            plain = event.style is None and event.implicit[0]
+            plain = not event.style and event.implicit[0]
             self.scalar(event, event.value, plain)
         elif name in ("MappingStartEvent", "SequenceStartEvent"):
             self.refuse(event)

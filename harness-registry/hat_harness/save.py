@@ -28,7 +28,10 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
-    if "\n" in text:
+    if any(mark in text for mark in "\x85\u2028\u2029\ufeff"):
+        # YAML takes these for line ends; only double quotes escape them.
+        style = '"'
+    elif "\n" in text:
         style = "|" if len(text) > 60 else '"'
     elif not isinstance(resolve_plain(text), str) or text in ("<<", "="):
         style = '"'
