@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from hat_components.judge.subject import Subject
@@ -48,8 +49,16 @@ class Evidence:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.turns: dict[int, TurnSummary] = {t.index: t for t in turns(subject.trace) if t.index <= subject.turn}
-        self.fence = digest_bytes(f"{subject.id}\x1f{subject.trace.model_dump_json()}".encode())[7:19]
+
+    @cached_property
+    def turns(self) -> dict[int, TurnSummary]:
+        """The turns up to the judged one, by index."""
+        return {t.index: t for t in turns(self.subject.trace) if t.index <= self.subject.turn}
+
+    @cached_property
+    def fence(self) -> str:
+        """Marks what comes from this trace. It follows from the whole trace, so nothing in the trace can contain it."""
+        return digest_bytes(f"{self.subject.id}\x1f{self.subject.trace.model_dump_json()}".encode())[7:19]
 
     @property
     def judged(self) -> TurnSummary:

@@ -92,7 +92,7 @@ def read_object(
     text: str, code: str, key: str, *, cut_off: bool = False, seen: str = ""
 ) -> tuple[Mapping[str, Any] | None, tuple[Flag, ...], Reason | None]:
     """The one JSON object with this case's code and `key`; else None and the reason."""
-    objects, broken = _objects(text)
+    objects, broken = _objects(text, key)
     shaped = [(raw, one) for raw, one in objects if key in one]
     mine = [(raw, one) for raw, one in shaped if str(one.get("case", "")).strip() == code]
     if mine:
@@ -110,8 +110,8 @@ def read_object(
     return None, (), "malformed" if objects else "prose"
 
 
-def _objects(text: str) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
-    """The outermost JSON objects of a text, and whether one begins that never ends."""
+def _objects(text: str, key: str) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
+    """The outermost JSON objects of a text, and whether one that looks like an answer begins and never ends."""
     decoder = json.JSONDecoder()
     found: list[tuple[str, Mapping[str, Any]]] = []
     at, broken, looked = text.find("{"), False, 0
@@ -120,13 +120,13 @@ def _objects(text: str) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
         try:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            broken = broken or '"case"' in text[at:] or '"verdicts"' in text[at:]
+            broken = broken or '"case"' in text[at:] or f'"{key}"' in text[at:]
             at = text.find("{", at + 1)
             continue
         if isinstance(value, dict):
             found.append((text[at:end], value))
         at = text.find("{", end)
-    return found, broken and not found
+    return found, broken
 
 
 def _around(text: str, raw: str) -> tuple[Flag, ...]:
