@@ -101,8 +101,9 @@ def _ids(harness: Harness) -> Iterator[Finding]:
                 yield Finding(
                     "harness.yaml", f"{name}: {part.id!r} cannot be a file name", "use letters, digits, _ . -"
                 )
-            other = seen.setdefault(fold(part.id), part.id)
-            if other is not part.id:
+            other = seen.get(fold(part.id))
+            seen[fold(part.id)] = part.id
+            if other is not None:
                 what = "stands twice" if other == part.id else f"differs from {other} by case only"
                 yield Finding("harness.yaml", f"{name}: {part.id} {what}", "every part has an id of its own", part.id)
     for folder, identifier in harness.aliases.items():

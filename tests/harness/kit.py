@@ -27,7 +27,13 @@ def small(**changes: Any) -> Harness:
     fields: dict[str, Any] = {
         "name": "small",
         "skills": (
-            Skill(id="item_qa", name="item_qa", description="answer about a product", body='open with "hi" .', tools=("get_item",)),
+            Skill(
+                id="item_qa",
+                name="item_qa",
+                description="answer about a product",
+                body='open with "hi" .',
+                tools=("get_item",),
+            ),
             Skill(id="chat", name="chat", description="talk", body="be nice ."),
         ),
         "tools": (
@@ -49,7 +55,7 @@ def output(call: CallModel, content: str = "", *calls: ToolCall, **more: Any) ->
     return ModelOutput(call.call_id, content, tool_calls=calls, **more)
 
 
-def ask(name: str, identifier: str = "", **arguments: Any) -> ToolCall:
+def ask(name: str, identifier: str = "", /, **arguments: Any) -> ToolCall:
     """A tool call."""
     return ToolCall(identifier, name, arguments)
 

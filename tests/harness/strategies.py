@@ -23,10 +23,33 @@ from hat_harness.spec import (
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 IDS = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
-LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters=[chr(c) for c in (*range(9), *range(11, 32), 127)])
+LETTERS = st.characters(
+    exclude_categories=("Cs",), exclude_characters=[chr(c) for c in (*range(9), *range(11, 32), 127)]
+)
 TEXTS = st.one_of(
     st.text(LETTERS, max_size=40),
-    st.sampled_from(["", "\n", "\n\nx\n", "---", "a\n---\nb\n", "yes", "1e5", "0x1F", "null", "- x", "k: v", "#c", " x ", "é\u2028", "a\x85b", "x\ufeff", "<<", "2001-01-01"]),
+    st.sampled_from(
+        [
+            "",
+            "\n",
+            "\n\nx\n",
+            "---",
+            "a\n---\nb\n",
+            "yes",
+            "1e5",
+            "0x1F",
+            "null",
+            "- x",
+            "k: v",
+            "#c",
+            " x ",
+            "é\u2028",
+            "a\x85b",
+            "x\ufeff",
+            "<<",
+            "2001-01-01",
+        ]
+    ),
 ).map(lambda text: text.replace("`", "'"))
 PATHS = st.sampled_from(["reference.md", "scripts/run.py", "assets/a b.bin", "assets/表.txt"])
 
@@ -157,5 +180,3 @@ def with_files(harness: Harness) -> Harness:
         for path in paths
     )  # fmt: skip
     return harness.model_copy(update={"files": files})
-
-

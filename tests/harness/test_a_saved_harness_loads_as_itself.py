@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.harness.kit import GATE, small
-from tests.harness.strategies import harnesses
 
 from hat_harness.digest import harness_digest, part_digests
 from hat_harness.errors import LoadError
@@ -15,6 +13,8 @@ from hat_harness.load import load_bindings, load_harness, parse_files, save_harn
 from hat_harness.save import harness_files
 from hat_harness.spec import Adapter, Harness, Tool
 from hat_harness.validate import validate
+from tests.harness.kit import GATE, small
+from tests.harness.strategies import harnesses
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

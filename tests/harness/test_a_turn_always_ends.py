@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.harness.kit import ITEM, ask, small
 
 from hat_harness import events as ev
 from hat_harness.errors import SessionError
@@ -17,11 +16,17 @@ from hat_harness.session import Session
 from hat_harness.spec import Harness, Hook, Limits, Recovery, Retry, Tool
 from hat_harness.tape import dump, replay
 from hat_harness.trace import turns
+from tests.harness.kit import ITEM, ask, small
 
 CONDITIONS = {
     "session_start": ["false", "room.size() > 3"],
     "before_model": ["turn == 2", "round > 0 && skills.size() == 0", "tools.exists(t, t.failed == true)"],
-    "after_model": ["reply.contains('bad')", "calls.exists(c, c == 'order')", "1 / (turn - turn) == 1", "finish == 'length'"],
+    "after_model": [
+        "reply.contains('bad')",
+        "calls.exists(c, c == 'order')",
+        "1 / (turn - turn) == 1",
+        "finish == 'length'",
+    ],
     "before_tool": ["tool.id == 'order'", "skills.size() == 0", "tool.arguments.nothing == 'x'"],
     "after_tool": ["tool.failed == true", "tool.result.contains('39')"],
     "stop": ["true", "!reply.endsWith('bye')", "!numbers.all(n, n in known_numbers)", "skills.size() == 0"],
@@ -38,7 +43,9 @@ def hooks(draw: st.DrawFn) -> tuple[Hook, ...]:
         when = draw(st.sampled_from(CONDITIONS[event]))
         action = draw(st.sampled_from(sorted(ACTIONS[event])))
         rounds = draw(st.integers(0, 3))
-        found.append(Hook(id=f"h{number}", event=event, when=when, action=action, message=f"m{number}", max_rounds=rounds))
+        found.append(
+            Hook(id=f"h{number}", event=event, when=when, action=action, message=f"m{number}", max_rounds=rounds)
+        )
     return tuple(found)
 
 
@@ -55,7 +62,10 @@ def harnesses(draw: st.DrawFn) -> Harness:
     )
     retry = Retry(attempts=draw(st.integers(0, 2)), backoff_s=0.25)
     recovery = Recovery(retry=retry, fallback_model=draw(st.sampled_from(["", "spare"])))
-    tools = (*small().tools, Tool(id="note", name="note", description="write it down", parameters=ITEM, read_only=False))
+    tools = (
+        *small().tools,
+        Tool(id="note", name="note", description="write it down", parameters=ITEM, read_only=False),
+    )
     return small(limits=limits, recovery=recovery, hooks=draw(hooks()), tools=tools)
 
 
@@ -117,12 +127,20 @@ class Driver(RuleBasedStateMachine):
                 self.session.handle(event, self.now)
             assert dump(self.session.trace) == before
 
-    @rule(kind=st.sampled_from(["viewer_entered", "order_placed", "state"]), state=st.sampled_from([None, {}, {"list": ["x"]}]))
+    @rule(
+        kind=st.sampled_from(["viewer_entered", "order_placed", "state"]),
+        state=st.sampled_from([None, {}, {"list": ["x"]}]),
+    )
     def room_event(self, kind: Any, state: Any) -> None:
         self.send(ev.RoomEvent(kind, {"name": "mia"}, state))
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), text=WORDS, calls=st.lists(CALL, max_size=3), finish=st.sampled_from(["stop", "length", "error"]))
+    @rule(
+        data=st.data(),
+        text=WORDS,
+        calls=st.lists(CALL, max_size=3),
+        finish=st.sampled_from(["stop", "length", "error"]),
+    )
     def output(self, data: st.DataObject, text: str, calls: list[ev.ToolCall], finish: Any) -> None:
         call_id = data.draw(st.sampled_from(self.model[-3:]))
         self.send(ev.ModelOutput(call_id, text, "why", tuple(calls), finish))
@@ -189,7 +207,11 @@ class Driver(RuleBasedStateMachine):
 
 TestAnyDriver = Driver.TestCase
 TestAnyDriver.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=150,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.harness.kit import GATE, small
 
 from hat_harness.errors import LoadError
 from hat_harness.load import MAX_FILES, load_harness, parse_files, save_harness
 from hat_harness.reading import MAX_FILE, ReadError, read_json, read_yaml
 from hat_harness.save import harness_files
+from tests.harness.kit import GATE, small
 
+SKILL = b"---\nname: new\ndescription: d\n"
 FILES = harness_files(small(hooks=(GATE,)))
 
 
@@ -88,8 +89,8 @@ def test_all_problems_come_at_once_with_file_line_and_cure() -> None:
         ("skills/Chat2/SKILL.md", b"---\nname: Chat2\ndescription: d\n---\n", "Chat2 is no Agent Skills name"),
         ("skills/new/notes.md", b"x", "skills/new/notes.md: no skill lists this file"),
         ("skills/new/SKILL.md", b"---\nname: new\n---\n", "skills/new/SKILL.md:2: description"),
-        ("skills/new/SKILL.md", b"---\nname: new\ndescription: d\nmetadata: {version: 1.0}\n---\n", "SKILL.md:4: metadata.version"),
-        ("skills/new/SKILL.md", b"---\nname: new\ndescription: d\nallowed-tools: nope\n---\n", "SKILL.md:4: allowed-tools: no tool nope"),
+        ("skills/new/SKILL.md", SKILL + b"metadata: {version: 1.0}\n---\n", "SKILL.md:4: metadata.version"),
+        ("skills/new/SKILL.md", SKILL + b"allowed-tools: nope\n---\n", "SKILL.md:4: allowed-tools: no tool nope"),
         ("junk.txt", b"x", "junk.txt: nothing reads this file"),
         ("../evil.md", b"x", "../evil.md: the path leaves"),
         ("/etc/passwd", b"x", "/etc/passwd: the path leaves"),
@@ -116,7 +117,8 @@ def test_without_strict_unknown_keys_and_files_are_passed_over() -> None:
 
 
 def test_a_tool_file_from_any_mcp_server_reads_and_may_have_effects() -> None:
-    tool = b'{"name": "x", "description": "d", "inputSchema": {"type": "object"}, "annotations": {"title": "X", "openWorldHint": true}, "icons": []}'
+    hints = b'"annotations": {"title": "X", "openWorldHint": true}, "icons": []'
+    tool = b'{"name": "x", "description": "d", "inputSchema": {"type": "object"}, ' + hints + b"}"
     harness = parse_files({**FILES, "tools/x.json": tool})
     found = harness.tool("x")
     assert found is not None
@@ -160,12 +162,24 @@ def test_names_with_a_dot_in_front_are_not_read(tmp_path: Path) -> None:
 
 
 def test_the_worst_texts_end() -> None:
-    for text in ("a: " + "{" * 900_000, "- " * 400_000, "? " * 400_000, "[" * 900_000, "'" * 900_001, "a: >\n" + " x\n" * 200_000):
+    for text in (
+        "a: " + "{" * 900_000,
+        "- " * 400_000,
+        "? " * 400_000,
+        "[" * 900_000,
+        "'" * 900_001,
+        "a: >\n" + " x\n" * 200_000,
+    ):
         with pytest.raises(ReadError):
             read_yaml(text + "\n\x00")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
 def test_lines_of_json_values_are_their_lines(value: object) -> None:
     import json
 

@@ -10,13 +10,13 @@ import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.harness.kit import GATE, small
 
 from hat_harness import digest as module
 from hat_harness.digest import canonical_json, decimals, digest_bytes, digest_json, harness_digest, part_digests, short
 from hat_harness.errors import DigestError
 from hat_harness.kept import Kept
 from hat_harness.spec import File, Harness, Limits, Retry
+from tests.harness.kit import GATE, small
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(),
@@ -31,7 +31,9 @@ def test_canonical_json_is_rfc_8785(value: Any) -> None:
 
 def test_keys_beyond_the_basic_plane_sort_by_utf_16() -> None:
     value = {"\ufb33": 1, "\U0001f600": 2}
-    assert canonical_json(value) == rfc8785.dumps(value) != json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
+    assert (
+        canonical_json(value) == rfc8785.dumps(value) != json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,11 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
 
 def test_bytes_and_files_are_hashed_raw() -> None:
     assert digest_bytes(b"x") == "sha256:" + hashlib.sha256(b"x").hexdigest()
-    harness = small(files=(File(path="skills/chat/a.txt", content="x"), File(path="skills/chat/b", content="eA==", encoding="base64")))
+    harness = small(
+        files=(
+            File(path="skills/chat/a.txt", content="x"),
+            File(path="skills/chat/b", content="eA==", encoding="base64"),
+        )
+    )
     parts = part_digests(harness)
     assert parts["skills/chat/a.txt"] == parts["skills/chat/b"] == digest_bytes(b"x")

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.harness.kit import GATE, AsyncScripted, Scripted, Shop, Step, VirtualClock, ask, output, small
 
 from hat_harness.drive import run_async, run_batch, run_tape
 from hat_harness.errors import ModelError, ReplayError
@@ -15,6 +14,7 @@ from hat_harness.session import Session
 from hat_harness.spec import Harness, Limits, Recovery, Retry
 from hat_harness.tape import compare, dump, parse, replay
 from hat_harness.trace import Entry, Trace, sampled, turns
+from tests.harness.kit import GATE, AsyncScripted, Scripted, Shop, Step, VirtualClock, ask, output, small
 
 EVENTS: tuple[Event, ...] = (
     ViewerMessage(("how much is the mug",), ("v1",)),
@@ -41,7 +41,9 @@ def _sampled(call: CallModel, content: str, *calls: object) -> ModelOutput:
 STEPS: tuple[Step, ...] = (
     lambda call: _sampled(call, "", ask("use_skill", skill="item_qa")),
     lambda call: Failure("call", "server", call.call_id),
-    lambda call: _sampled(call, "", ask("get_item", "a", item="mug"), ask("order", "b", item="mug"), ask("get_item", "c")),
+    lambda call: _sampled(
+        call, "", ask("get_item", "a", item="mug"), ask("order", "b", item="mug"), ask("get_item", "c")
+    ),
     lambda call: _sampled(call, "it is 39"),
     lambda call: _sampled(call, "it is 39 bye"),
     lambda call: Failure("trajectory", "malformed", detail="lost"),
@@ -103,7 +105,9 @@ def test_a_batch_samples_all_pending_calls_of_a_round_together() -> None:
     def backend(session_id: str) -> Shop:
         return shops.setdefault(session_id, Shop())
 
-    run_batch([(s, [ViewerMessage(("a",))] * (1 + (s.session_id == "s3"))) for s in sessions], Counting(*steps), backend)
+    run_batch(
+        [(s, [ViewerMessage(("a",))] * (1 + (s.session_id == "s3"))) for s in sessions], Counting(*steps), backend
+    )
     assert rounds == [5, 5, 1]
     assert all(len(shops[s.session_id].requests) == 1 for s in sessions)
     assert all(turn.reply == "fine bye" for s in sessions for turn in turns(s.trace))
@@ -179,15 +183,19 @@ def test_a_trace_reads_back_from_its_bytes() -> None:
     trace, _ = _batch()
     assert parse(dump(trace)) == trace
     assert Trace.model_validate_json(trace.model_dump_json()) == trace
+    lines = dump(trace).split(b"\n")
     with pytest.raises(ReplayError, match="line 3"):
-        lines = dump(trace).split(b"\n")
         parse(b"\n".join([*lines[:2], b"{nonsense", *lines[3:]]))
 
 
 def test_replay_tells_the_first_entry_that_differs() -> None:
     trace, _ = _batch()
-    index = next(i for i, e in enumerate(trace.entries) if e.type == "ModelOutput" and e.data.get("content") == "it is 39")
-    changed = Entry(**{**trace.entries[index].model_dump(), "data": {**trace.entries[index].data, "content": "it is 40 bye"}})
+    index = next(
+        i for i, e in enumerate(trace.entries) if e.type == "ModelOutput" and e.data.get("content") == "it is 39"
+    )
+    changed = Entry(
+        **{**trace.entries[index].model_dump(), "data": {**trace.entries[index].data, "content": "it is 40 bye"}}
+    )
     other = trace.model_copy(update={"entries": (*trace.entries[:index], changed, *trace.entries[index + 1 :])})
     with pytest.raises(ReplayError) as caught:
         replay(other, Session(_harness(), session_id="s", room={"list": ["mug"]}))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tests.harness.kit import Scripted, Shop, ask, output, session, small, texts
-
 from hat_harness import events as ev
 from hat_harness.drive import run_batch
+from hat_harness.session import Session
 from hat_harness.spec import Recovery, Retry
 from hat_harness.trace import turns
+from tests.harness.kit import Scripted, Shop, ask, output, session, small, texts
 
 MUG = ask("order", "a", item="mug")
 
 
-def _begin(**changes: object) -> tuple[object, ev.CallModel]:
+def _begin(**changes: object) -> tuple[Session, ev.CallModel]:
     found = session(small(**changes))
     (call, wait) = found.handle(ev.ViewerMessage(("order the mug",)))
     assert isinstance(call, ev.CallModel)
@@ -25,7 +25,10 @@ def _requests(actions: list[ev.Action]) -> list[ev.ToolRequest]:
 
 
 def test_the_same_call_twice_in_one_output_is_made_once() -> None:
-    steps = [lambda c: output(c, "", MUG, ask("order", "b", item="mug"), ask("order", "c", item="lamp")), lambda c: output(c, "ok")]
+    steps = [
+        lambda c: output(c, "", MUG, ask("order", "b", item="mug"), ask("order", "c", item="lamp")),
+        lambda c: output(c, "ok"),
+    ]
     one, shop = session(), Shop()
     run_batch([(one, [ev.ViewerMessage(("x",))])], Scripted(*steps), shop)
     assert [r.arguments["item"] for r in shop.requests] == ["mug", "lamp"]
@@ -39,7 +42,11 @@ def test_the_same_call_twice_in_one_output_is_made_once() -> None:
 def test_a_repetition_in_a_later_output_gets_the_recorded_result() -> None:
     step = lambda c: output(c, "", ask("order", item="mug"))  # noqa: E731 (a step is a lambda in all these tests)
     one, shop = session(), Shop()
-    run_batch([(one, [ev.ViewerMessage(("x",))] * 2)], Scripted(step, step, lambda c: output(c, "ok"), step, lambda c: output(c, "ok")), shop)
+    run_batch(
+        [(one, [ev.ViewerMessage(("x",))] * 2)],
+        Scripted(step, step, lambda c: output(c, "ok"), step, lambda c: output(c, "ok")),
+        shop,
+    )
     assert len(shop.requests) == 2
     assert len(set(shop.effects)) == 2
     assert [[call.recorded for call in turn.calls] for turn in turns(one.trace)] == [[False, True], [False]]
@@ -76,7 +83,9 @@ def test_an_effect_that_failed_is_not_tried_again_but_a_read_is() -> None:
 
 def test_results_may_come_in_any_order_and_foreign_ones_are_counted() -> None:
     one, call = _begin()
-    requests = _requests(one.handle(output(call, "", ask("get_item", "a", item="mug"), ask("get_item", "b", item="lamp"))))
+    requests = _requests(
+        one.handle(output(call, "", ask("get_item", "a", item="mug"), ask("get_item", "b", item="lamp")))
+    )
     assert one.handle(ev.ToolResult("foreign", "x")) == []
     assert one.handle(ev.ToolResult(requests[1].call_id, "second")) == []
     assert one.handle(ev.ToolResult(requests[1].call_id, "again")) == []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.harness.kit import GATE, ask, output, session, small
-
 from hat_harness import events as ev
 from hat_harness.session import Session
 from hat_harness.spec import Harness, Hook, Limits, Recovery, Retry
 from hat_harness.trace import turns
+from tests.harness.kit import GATE, ask, output, session, small
 
 SAFE = ev.Reply("one moment please", safe=True)
 
@@ -64,7 +63,11 @@ def test_a_restart_keeps_the_conversation_and_drops_the_trajectory() -> None:
     assert call.messages[-1].content == 'open with "hi" .'
     _, again = one.handle(ev.Failure("trajectory", "malformed"))
     assert isinstance(again, ev.CallModel)
-    assert [(m.role, m.content) for m in again.messages[1:]] == [("user", "hello"), ("assistant", "hi there"), ("user", "how much")]
+    assert [(m.role, m.content) for m in again.messages[1:]] == [
+        ("user", "hello"),
+        ("assistant", "hi there"),
+        ("user", "how much"),
+    ]
     assert one.trace.segments[1].sampled == ()
 
 

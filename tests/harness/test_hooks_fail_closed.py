@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.harness.kit import GATE, ask, output, session, small
 
 from hat_harness import events as ev
 from hat_harness.errors import HookError
@@ -14,6 +13,7 @@ from hat_harness.numbers import numbers
 from hat_harness.session import Session
 from hat_harness.spec import Hook
 from hat_harness.trace import HookVerdict, turns
+from tests.harness.kit import GATE, ask, output, session, small
 
 
 def hook(event: str, when: str, action: str = "annotate", **more: object) -> Hook:
@@ -52,7 +52,15 @@ def test_only_actions_that_an_event_knows_load(event: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "when", ["1 / 0 == 1", "room.missing == 'x'", "args.missing == ''", "viewer[7] == ''", "reply.matches('[a-z')", "room.n < 'a'"]
+    "when",
+    [
+        "1 / 0 == 1",
+        "room.missing == 'x'",
+        "args.missing == ''",
+        "viewer[7] == ''",
+        "reply.matches('[a-z')",
+        "room.n < 'a'",
+    ],
 )
 def test_an_error_at_run_time_fires(when: str) -> None:
     found = explain(hook("stop", when), {"room": {"n": 1}})
@@ -120,7 +128,9 @@ def test_after_tool_hooks_change_what_the_model_reads_not_what_happened() -> Non
         assert turns(one.trace)[0].calls[0].result == "mug : price 39"
 
 
-@pytest.mark.parametrize(("event", "when"), [("before_model", "tools.size() > 0"), ("after_tool", "true"), ("before_tool", "true")])
+@pytest.mark.parametrize(
+    ("event", "when"), [("before_model", "tools.size() > 0"), ("after_tool", "true"), ("before_tool", "true")]
+)
 def test_terminal_actions_end_the_turn_at_any_event(event: str, when: str) -> None:
     for action, expected in (("refuse", ev.Refuse("said", "h")), ("silence", ev.Silence("said"))):
         _, actions = _run(hook(event, when, action), outputs=[LOOK])
@@ -130,12 +140,17 @@ def test_terminal_actions_end_the_turn_at_any_event(event: str, when: str) -> No
 def test_after_model_hooks_see_what_is_asked_for_and_answer_every_call() -> None:
     gate = hook("after_model", "calls.exists(c, c == 'order') && skills.size() == 0", "block")
     one, actions = _run(gate, outputs=[[ask("order", "a", item="mug"), ask("get_item", "b", item="mug")]])
-    assert [(m.role, m.content, m.tool_call_id) for m in one.context[-2:]] == [("tool", "said", "a"), ("tool", "said", "b")]
+    assert [(m.role, m.content, m.tool_call_id) for m in one.context[-2:]] == [
+        ("tool", "said", "a"),
+        ("tool", "said", "b"),
+    ]
     assert isinstance(actions[0], ev.CallModel)
 
 
 def test_messages_of_all_gates_that_fire_come_in_one_round() -> None:
-    other = Hook(id="n", event="stop", when="!numbers.all(n, n in known_numbers)", action="block", message="only known numbers")
+    other = Hook(
+        id="n", event="stop", when="!numbers.all(n, n in known_numbers)", action="block", message="only known numbers"
+    )
     one, actions = _run(GATE, other, outputs=[LOOK, "it is 41"])
     assert one.context[-1] == ev.Message("user", "end with bye\nonly known numbers", name="gate")
     one.handle(output(actions[-1], "it is 39.00 for 7 bye"))  # type: ignore[arg-type]
@@ -159,7 +174,9 @@ def test_order_decides_between_terminal_hooks() -> None:
 
 
 def test_a_session_that_a_start_hook_closed_never_calls_the_model() -> None:
-    one = Session(small(hooks=(hook("session_start", "room.closed == 'yes'", "refuse"),)), session_id="s", room={"closed": "yes"})
+    one = Session(
+        small(hooks=(hook("session_start", "room.closed == 'yes'", "refuse"),)), session_id="s", room={"closed": "yes"}
+    )
     for _ in range(2):
         assert one.handle(ev.ViewerMessage(("hello",))) == [ev.Refuse("said", "h"), ev.Done()]
 
