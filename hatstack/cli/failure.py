@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hat_harness.errors import Kind, PlatformError
 
+INTERRUPTED = 130
 EXIT_CODES: Mapping[str, int] = {
     "check_failed": 1,
     "usage": 2,
@@ -29,8 +30,8 @@ EXIT_CODES: Mapping[str, int] = {
     "unavailable": 5,
     "exhausted": 6,
     "internal": 70,
+    "interrupted": INTERRUPTED,
 }
-INTERRUPTED = 130
 
 
 class UsageError(PlatformError):
@@ -73,10 +74,10 @@ def report(error: BaseException, as_json: bool) -> int:
     if debug():
         traceback.print_exception(error)
     if isinstance(error, PlatformError):
-        return _say(error.kind, error.message, error.place, error.cure, as_json, details=_details(error))
+        kind = "interrupted" if getattr(error, "interrupted", False) else error.kind
+        return _say(kind, error.message, error.place, error.cure, as_json, details=_details(error))
     if isinstance(error, KeyboardInterrupt):
-        _say("internal", "interrupted", "", "", as_json)
-        return INTERRUPTED
+        return _say("interrupted", "interrupted", "", "", as_json)
     if isinstance(error, MemoryError):
         return _say("exhausted", "out of memory", "", "use smaller sizes in the profile", as_json)
     if isinstance(error, OSError) and error.errno in _FULL:

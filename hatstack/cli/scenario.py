@@ -8,7 +8,7 @@ import typer
 
 from hatstack import paths
 from hatstack.cli.failure import UnavailableError, UsageError
-from hatstack.cli.output import say
+from hatstack.cli.output import Output, say
 
 app = typer.Typer(no_args_is_help=True, help="Simulated rooms.")
 
@@ -26,6 +26,7 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; the next free one when taken.")] = 8740,
     transport: Annotated[str, typer.Option("--transport", help="http, or stdio.")] = "http",
+    output: Output = None,
 ) -> None:
     """Serve the tools of a simulated live-commerce room over MCP until Ctrl-C."""
     if transport not in ("http", "stdio"):

@@ -20,9 +20,12 @@ from hat_pipelines.runs import write_text
 
 
 def render(profile: Profile) -> dict[str, str]:
-    """File name → content, for both forms of the profile's pipeline."""
+    """File name → content, for both forms of the profile's pipeline.
+
+    Configs hold what the profile sets; defaults are those of the image, whose tag is the version of this package.
+    """
     dag = profile.dag()
-    configs = {step.name: profile.config(step).model_dump(mode="json") for step in dag.steps}
+    configs = {step.name: profile.config(step).model_dump(mode="json", exclude_unset=True) for step in dag.steps}
     stem = f"{dag.name}-{profile.name}"
     head = f"# hat pipeline compile {dag.name} --profile {profile.name}\n"
     return {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hat_pipelines.progress import Tail, Watched
 from hat_pipelines.runs import RunFolder, StepRecord
@@ -67,9 +67,8 @@ class _Watching:
 class Plain:
     """One line for each start, end and warning, and one now and then in between. For logs and pipes."""
 
-    def __init__(self, folder: RunFolder, steps: Sequence[str], write: Callable[[str], Any] = sys.stderr.write) -> None:
+    def __init__(self, folder: RunFolder, steps: Sequence[str]) -> None:
         self._watching = _Watching(folder, steps)
-        self._write = write
         self._next: dict[str, float] = {}
         self._warned: dict[str, int] = {}
 
@@ -118,7 +117,7 @@ class Plain:
 
     def _line(self, step: str, text: str) -> None:
         width = max(len(name) for name in self._watching.steps)
-        self._write(f"{step.ljust(width)}  {text}\n")
+        sys.stderr.write(f"{step.ljust(width)}  {text}\n")
 
 
 class Silent:

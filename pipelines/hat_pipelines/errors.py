@@ -67,6 +67,9 @@ class StepFailedError(PipelineError):
 class InterruptedRunError(PipelineError):
     """The run was stopped by a signal; nothing half-written stands under a final name."""
 
+    interrupted = True
+    """How the command line knows that this is no fault of anyone."""
+
     def __init__(self, *, run: str, steps: Sequence[str]) -> None:
         names = ", ".join(steps) or "no step"
         super().__init__(f"interrupted in {names}", place=run, cure=f"hat run --resume {run}")

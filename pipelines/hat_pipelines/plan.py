@@ -14,7 +14,7 @@ from typing import Literal
 from hat_components.data import digest_path
 from hat_components.step import StepConfig, StepResult
 from hat_pipelines.cache import Cache, step_key
-from hat_pipelines.dag import INPUT, Dag, Step, parents, source
+from hat_pipelines.dag import INPUT, Dag, Step, parents, source, suggest
 from hat_pipelines.errors import DagError, PipelineError
 from hat_pipelines.profile import Profile
 from hat_pipelines.runs import FINISHED, RunFolder
@@ -101,7 +101,10 @@ def _expand(dag: Dag, names: Iterable[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         items = [step.name for step in dag.steps if step.base == name]
-        found += items or [dag.step(name).name]
+        if not items and all(step.name != name for step in dag.steps):
+            known = {step.name for step in dag.steps} | {step.base for step in dag.steps}
+            raise DagError(f"no step {name!r} in pipeline {dag.name}", place=dag.name, cure=suggest(name, known))
+        found += items or [name]
     return found
 
 

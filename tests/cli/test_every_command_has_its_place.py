@@ -1,0 +1,97 @@
+"""The command line has every noun and verb of the contract, what is not built says so, and each stands in the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from hatstack.cli import pending, reference
+from hatstack.cli.main import build
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference-cli.md"
+CONTRACT = """
+run report up down status chat evaluate compare evolve ablate
+harness init|validate|show|diff|render|explain|augment|push|pull|list|log|propose|approve|promote|rollback
+data import|validate|show|erase
+model list|show
+judge calibrate|show
+train plan
+pipeline list|compile|submit|status|cancel
+release list|show|render
+canary start|status|pause|resume|promote|abort|render
+experiment create|start|status|stop
+loadtest run|replay|report
+ledger show|verify|export
+scenario serve
+account
+doctor
+cache gc
+"""
+PINNED = 44
+"""Commands without a body. Building one makes this smaller; nothing makes it larger."""
+
+
+def contract() -> set[str]:
+    found: set[str] = set()
+    for line in CONTRACT.strip().splitlines():
+        words = line.split()
+        if "|" in line or len(words) == 2:
+            found |= {f"hat {words[0]} {verb}" for verb in words[1].split("|")}
+        else:
+            found |= {f"hat {word}" for word in words}
+    return found
+
+
+def commands() -> dict[str, Any]:
+    return dict(reference.commands(typer.main.get_command(build())))
+
+
+def test_the_contract_is_covered_and_nothing_else_is_there() -> None:
+    assert set(commands()) == contract()
+
+
+def test_the_list_of_what_is_not_built_only_shrinks() -> None:
+    assert len(pending.PENDING) <= PINNED
+    assert {f"hat {command}" for command in pending.PENDING} - {"hat doctor cluster"} <= set(commands())
+
+
+@pytest.mark.parametrize("command", sorted(pending.PENDING))
+def test_what_is_not_built_says_so_in_one_line(command: str, hat: Callable[..., Any]) -> None:
+    done = hat(*command.split())
+    assert done.code == 5
+    assert done.out == ""
+    assert f"`hat {command}`" in done.err.splitlines()[0]
+    assert "is not built yet" in done.err.splitlines()[0]
+    told = hat(*command.split(), *([] if command == "doctor cluster" else ["x", "--y=1"]), "--output=json")
+    assert (told.code, told.error()["kind"]) == (5, "unavailable")
+
+
+def test_the_docs_are_those_of_the_code() -> None:
+    assert DOCS.read_text(encoding="utf-8") == reference.reference(), "run python -m hatstack.cli.reference"
+
+
+def test_every_command_and_option_stands_in_the_docs_and_has_a_meaning() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    for name, command in commands().items():
+        if name.removeprefix("hat ") in pending.PENDING:
+            assert f"| `{name}` |" in text
+            continue
+        section = text.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
+        assert command.help
+        for parameter in command.params:
+            if parameter.name != "help":
+                assert parameter.help, f"{name}: {parameter.name} says nothing"
+                assert parameter.help.split(".")[0] in section
+                if parameter.param_type_name == "option":
+                    assert all(f"`{option}`" in section for option in parameter.opts)
+
+
+def test_every_mutation_has_a_dry_run() -> None:
+    mutating = {"run", "evaluate", "harness init", "harness augment", "data import", "pipeline compile", "cache gc"}
+    options = {name.removeprefix("hat "): {o for p in c.params for o in p.opts} for name, c in commands().items()}
+    assert {name for name, found in options.items() if "--dry-run" in found} == mutating
+    assert all("--output" in found for name, found in options.items() if name not in pending.PENDING)

@@ -1,0 +1,113 @@
+"""What `hat harness` says of a folder: sound or not with file and line, what the model reads, what an edit does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hatstack import paths
+
+Hat = Callable[..., Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(paths.harness("live-commerce"), tmp_path / "mine"))
+
+
+def test_shipped_harnesses_are_valid(hat: Hat) -> None:
+    names = sorted(path.parent.name for path in paths.shipped("harnesses").glob("*/harness.yaml"))
+    assert "live-commerce" in names
+    for name in names:
+        told = hat("harness", "validate", name, "--output", "json")
+        assert (told.code, told.json()["valid"]) == (0, True)
+        assert told.json()["digest"].startswith("sha256:")
+
+
+def test_a_broken_folder_is_told_with_file_and_cure(hat: Hat, folder: Path) -> None:
+    (folder / "tools" / "bad.json").write_text('{"name": "x"')
+    (folder / "harness.yaml").write_text((folder / "harness.yaml").read_text() + "\nnonsense: 1\n")
+    done = hat("harness", "validate", folder)
+    assert (done.code, done.out) == (3, "")
+    assert "tools/bad.json" in done.err
+    assert "nonsense" in done.err
+    assert len(hat("harness", "validate", folder, "--output", "json").error()["problems"]) >= 2
+
+
+def test_a_folder_without_a_harness_is_told(hat: Hat, tmp_path: Path) -> None:
+    done = hat("harness", "validate", tmp_path)
+    assert done.code == 3
+    assert "harness.yaml" in done.err
+
+
+def test_init_makes_a_valid_harness_of_its_own_name_and_never_overwrites(hat: Hat, tmp_path: Path) -> None:
+    target = tmp_path / "my-room"
+    assert hat("harness", "init", target, "--dry-run", "--output", "json").json()["changed"] is False
+    assert not target.exists()
+    made = hat("harness", "init", target, "--output", "json")
+    assert (made.code, made.json()["changed"], made.json()["name"]) == (0, True, "my-room")
+    assert hat("harness", "validate", target).code == 0
+    assert hat("harness", "init", target).code == 4
+    assert hat("harness", "init", tmp_path / "x", "--name", "No Name").code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["my-room"]
+
+
+def test_show_and_render_give_the_parts_and_what_the_model_reads(hat: Hat) -> None:
+    shown = hat("harness", "show", "live-commerce", "--output", "json").json()
+    assert "harness.yaml" in shown["parts"]
+    text = hat("harness", "render", "live-commerce").out
+    rendered = hat("harness", "render", "live-commerce", "--output", "json").json()
+    assert rendered["system"].rstrip("\n") == text.rstrip("\n")
+    skill = shown["skills"][0]
+    assert skill["description"] in text
+    assert skill["body"].strip() in hat("harness", "render", "live-commerce", "--skill", skill["id"]).out
+    assert hat("harness", "render", "live-commerce", "--skill", "none").code == 3
+    cost = hat("harness", "render", "live-commerce", "--cost").out.splitlines()
+    assert cost[-1].split()[0] == "all"
+
+
+def test_diff_speaks_of_meaning_and_check_decides_the_exit_code(hat: Hat, folder: Path) -> None:
+    same = hat("harness", "diff", "live-commerce", folder, "--check")
+    assert (same.code, same.out.strip()) == (0, "no difference")
+    path = next((folder / "prompts").glob("*.md"))
+    path.write_text(path.read_text().rstrip("\n") + " Never shout.\n")
+    changed = hat("harness", "diff", "live-commerce", folder, "--output", "json", "--check")
+    assert changed.code == 1
+    assert [one["kind"] for one in changed.json()["changes"]] == ["changed"]
+    assert "{+ Never shout.+}" in hat("harness", "diff", "live-commerce", folder, "--text").out.replace("+}{+", "")
+
+
+def test_augment_is_the_same_for_the_same_seed_and_makes_a_valid_folder(hat: Hat, tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for target in (first, second):
+        assert (
+            hat("harness", "augment", "live-commerce", "--seed", 7, "--family", "skill_name", "--to", target).code == 0
+        )
+    files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(second) for path in second.rglob("*") if path.is_file())
+    assert all((first / file).read_bytes() == (second / file).read_bytes() for file in files)
+    assert hat("harness", "validate", first).code == 0
+    told = hat("harness", "diff", "live-commerce", first, "--output", "json").json()["changes"]
+    assert {one["kind"] for one in told if one["path"].startswith("skill") and "/" not in one["path"]} == {"renamed"}
+    assert hat("harness", "augment", "live-commerce", "--to", first).code == 4
+    assert hat("harness", "augment", "live-commerce", "--family", "nope").code == 2
+    assert hat("harness", "augment", "live-commerce", "--suite", "nope").code == 2
+
+
+def test_explain_says_which_hooks_fire_on_which_values(hat: Hat, tmp_path: Path) -> None:
+    context = tmp_path / "context.json"
+    context.write_text(json.dumps({"reply": "it costs 12 yuan", "skills": [], "numbers": ["12"], "known_numbers": []}))
+    told = hat("harness", "explain", "live-commerce", "--context", context, "--output", "json").json()
+    assert told
+    assert all({"hook", "event", "when", "fires", "fields"} <= one.keys() for one in told)
+    assert any(one["fires"] for one in told)
+    only = hat("harness", "explain", "live-commerce", "--event", "stop", "--reply", "hello", "--output", "json").json()
+    assert {one["event"] for one in only} <= {"stop"}
+    assert hat("harness", "explain", "live-commerce", "--event", "nope").code == 2
+    context.write_text("[]")
+    assert hat("harness", "explain", "live-commerce", "--context", context).code == 3
