@@ -6,6 +6,8 @@ import json
 from random import Random
 from typing import Any
 
+from hypothesis import strategies as st
+
 from hat_harness.augment import AnyOperator, Words
 from hat_harness.augment.operators import (
     ActivationName,
@@ -33,16 +35,23 @@ from hat_harness.augment.operators import (
 from hat_harness.canonical import surface_arguments
 from hat_harness.render import activation_quote, render_result, render_skill, render_system, skill_quote, tool_quote
 from hat_harness.spec import Activation, FewShot, Harness, Hook, Layout, Prompt, Skill, Tool
-from hypothesis import strategies as st
 
-NOUNS = "item order faq chat price stock coupon stage room gift size colour".split()
-VERBS = "get find show move read check list open".split()
-PROSE = ["be kind .", "answer in one line", "prices stay as they are .", "don't guess", "请直接回答 。", "naïve café ☕", "use a tool ."]
+NOUNS = ["item", "order", "faq", "chat", "price", "stock", "coupon", "stage", "room", "gift", "size", "colour"]
+VERBS = ["get", "find", "show", "move", "read", "check", "list", "open"]
+PROSE = [
+    "be kind .",
+    "answer in one line",
+    "prices stay as they are .",
+    "don't guess",
+    "请直接回答 。",
+    "naïve café ☕",
+    "use a tool .",
+]
 GATE, OPENER = "thanks for watching", "dear"
 
 TRAINED = Words(
     names={
-        "": tuple("skill flow mode unit task amber birch cedar delta ember".split()),
+        "": ("skill", "flow", "mode", "unit", "task", "amber", "birch", "cedar", "delta", "ember"),
         **{noun: (f"{noun}ish", f"{noun}like", "goods", "ware") for noun in NOUNS},
         "get_item": ("fetch", "read", "lookup"),
         "red": ("crimson", "scarlet"),
@@ -54,7 +63,7 @@ TRAINED = Words(
 )
 HELD_OUT = Words(
     names={
-        "": tuple("agent module routine acorn basil coral dahlia".split()),
+        "": ("agent", "module", "routine", "acorn", "basil", "coral", "dahlia"),
         **{noun: (f"{noun}esque", "merch", "stuff") for noun in NOUNS},
     },
     gates=("verified just now", "have a lovely day", "keep it cosy"),
@@ -71,7 +80,9 @@ def some(rng: Random, most: int) -> int:
 def unique(rng: Random, count: int, taken: set[str]) -> list[str]:
     found: list[str] = []
     while len(found) < count:
-        name = rng.choice([rng.choice(NOUNS), f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}", f"{rng.choice(NOUNS)}-{some(rng, 99)}"])
+        name = rng.choice(
+            [rng.choice(NOUNS), f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}", f"{rng.choice(NOUNS)}-{some(rng, 99)}"]
+        )
         if name not in taken:
             taken.add(name)
             found.append(name)
@@ -102,6 +113,10 @@ def tool_of(rng: Random, identifier: str, name: str) -> Tool:
         schema["additionalProperties"] = False
     if len(names) > 1 and rng.random() < 0.3:
         schema["dependentRequired"] = {names[0]: [names[1]]}
+    if names and rng.random() < 0.15:
+        schema["$defs"] = {"shape": {"required": names[:1]}}
+        schema["allOf"] = [{"$ref": "#/$defs/shape"}]
+        schema["required"] = sorted({*schema.get("required", ()), names[0]})
     about = rng.choice(["reads one record", "see also `get_item`", f"give `{names[0]}`" if names else "no input"])
     return Tool(id=identifier, name=name, description=about, parameters=schema, read_only=rng.random() < 0.8)
 
@@ -137,7 +152,11 @@ def arguments_for(rng: Random, tool: Tool) -> dict[str, Any]:
 
 def reference(rng: Random, tools: list[Tool], skills: list[str], activation: Activation) -> str:
     tool = rng.choice(tools) if tools else None
-    forms = [f"`{activation.tool}`", f'`{activation.tool}({activation.parameter}="{rng.choice(skills)}")`'] if skills else [""]
+    forms = (
+        [f"`{activation.tool}`", f'`{activation.tool}({activation.parameter}="{rng.choice(skills)}")`']
+        if skills
+        else [""]
+    )
     if skills:
         forms.append(f"then `{rng.choice(skills)}`")
     if tool is not None:
@@ -176,10 +195,33 @@ def make_harness(rng: Random, few_shots: bool = True) -> Harness:
         Prompt(id="more", section="rules", order=1, text=text_of(rng, tools, skill_names, activation)),
     )
     hooks = (
-        Hook(id="gate", event="stop", when="!reply.endsWith(args.gate)", action="require", message='end with "{gate}"', arguments={"gate": GATE}),
-        Hook(id="opener", event="stop", when="!reply.startsWith(args.opener)", action="require", message="use `use_skill`", arguments={"opener": OPENER}),
+        Hook(
+            id="gate",
+            event="stop",
+            when="!reply.endsWith(args.gate)",
+            action="require",
+            message='end with "{gate}"',
+            arguments={"gate": GATE},
+        ),
+        Hook(
+            id="opener",
+            event="stop",
+            when="!reply.startsWith(args.opener)",
+            action="require",
+            message="use `use_skill`",
+            arguments={"opener": OPENER},
+        ),
     )
-    layout = rng.choice([Layout(), Layout(skill="{name} = {description} .", tool="- {name}({parameters}) : {description}", result="<r>{result}</r>")])
+    layout = rng.choice(
+        [
+            Layout(),
+            Layout(
+                skill="{name} = {description} .",
+                tool="- {name}({parameters}) : {description}",
+                result="<r>{result}</r>",
+            ),
+        ]
+    )
     harness = Harness(
         name="test",
         layout=layout,
@@ -191,39 +233,39 @@ def make_harness(rng: Random, few_shots: bool = True) -> Harness:
         sections=tuple(rng.sample(["skills", "tools", "rules", "room"], 4)),
     )
     if few_shots and rng.random() < 0.3:
-        shot = FewShot(id="shot", messages=tuple(make_trajectory(rng, harness)[1:]))
+        shot = FewShot(id="shot", messages=tuple(make_trajectory(rng, harness, wrong=False)[1:]))
         harness = harness.model_copy(update={"few_shots": (shot,)})
     return harness
 
 
-def make_trajectory(rng: Random, harness: Harness, text: bool = False) -> list[dict[str, Any]]:
+def make_trajectory(rng: Random, harness: Harness, text: bool = False, wrong: bool = True) -> list[dict[str, Any]]:
     """A session under `harness`: right and wrong calls, quoted catalogue lines, replies that keep and break the rules."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": render_system(harness, ROOM)},
         {"role": "user", "content": "how much is the `item` ? get_item"},
     ]
     for number in range(rng.randint(1, 3)):
-        messages += exchange(rng, harness, f"call_{number}", text)
+        messages += exchange(rng, harness, f"call_{number}", text, wrong)
     start = rng.choice([f"{OPENER} , ", "", "dearest , "])
     end = rng.choice([f" . {GATE}", " ."])
     messages.append({"role": "assistant", "content": f"{start}the price is 40{end}", "reasoning_content": "price 40"})
     return messages
 
 
-def exchange(rng: Random, harness: Harness, identifier: str, text: bool) -> list[dict[str, Any]]:
+def exchange(rng: Random, harness: Harness, identifier: str, text: bool, wrong: bool) -> list[dict[str, Any]]:
     activation = harness.activation
     if harness.skills and rng.random() < 0.4:
         skill = rng.choice(harness.skills)
         name, arguments = activation.tool, {activation.parameter: skill.name}
         reasoning = "skill | " + rng.choice([skill_quote(harness, skill), activation_quote(harness)])
         answer = rng.choice([render_skill(harness, skill), f'skill "{skill.name}" is loaded already'])
-    elif rng.random() < 0.7:
+    elif not wrong or rng.random() < 0.7:
         tool = rng.choice(harness.tools)
         flat = arguments_for(rng, tool) if not tool.adapters else {}
         name, arguments = tool.name, surface_arguments(tool, flat) if tool.adapters else flat
         reasoning = "price | " + tool_quote(harness, tool) + f" so `{tool.name}`"
         answer = render_result(harness, rng.choice(["price 40", '{"price": 40}']))
-        if rng.random() < 0.2:
+        if wrong and rng.random() < 0.2:
             arguments = {**arguments, rng.choice(["qqq", "item", "ware"]): rng.choice([1, "7", [True]])}
             answer = f'error : unknown parameter "qqq" , parameters are "{", ".join(arguments)}"'
     else:

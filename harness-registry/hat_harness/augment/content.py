@@ -20,7 +20,7 @@ from hat_harness.augment.operators import (
     SkillText,
     ToolDescription,
 )
-from hat_harness.augment.phrases import arguments, exchange, restate, states
+from hat_harness.augment.phrases import arguments, exchange, in_language, restate, states
 from hat_harness.augment.words import drawn_phrase
 from hat_harness.errors import AugmentError
 from hat_harness.spec import Harness
@@ -34,7 +34,7 @@ _IMPERATIVE = re.compile(r"(?m)^(use|open|say|begin|end|ask|call|give|load|answe
 def describe(op: SkillDescription | ToolDescription, rng: Random, draft: Draft, record: Record) -> None:
     """Descriptions from the vocabulary's paraphrases, or left as they are with probability `original`."""
     kind = "skills" if isinstance(op, SkillDescription) else "tools"
-    told = draft.lexicon.trained.descriptions
+    told = draft.lexicon.side(weighted(rng, op.modes) == "held_out").descriptions
     for part in tuple(draft.parts[kind]):
         keep, choices = rng.random() < op.original, told.get(part.id, ())
         if choices and not keep:
@@ -56,9 +56,10 @@ def skill_text(op: SkillText, rng: Random, draft: Draft, record: Record) -> None
 
 def exchange_phrases(op: Any, rng: Random, draft: Draft, record: Record, phrases: dict[str, str], which: Any) -> None:
     """Draws a new phrase per argument, writes it into the hooks and into every text that states the old one."""
+    statements = in_language(op.statements, draft.language)
     for argument, old in phrases.items():
         new = other_phrase(op, rng, draft, old, which)
-        statement = rng.choice(op.statements) if op.statements and rng.random() < 0.67 else ""
+        statement = rng.choice(statements) if statements and rng.random() < 0.67 else ""
         replace_phrase(draft, record, argument, old, new, statement)
 
 

@@ -94,8 +94,9 @@ def augment_conversation(
     extra = plan.lexicon if isinstance(plan, AugmentPlan) else ()
     steps = [(op, own) for op, own in seeded(plan, seed) if op.type in FAMILIES]
     draft = Draft.of(base, lexicon(vocabulary, held_out, extra))
-    avoid = frozenset(_TOKEN.findall(json.dumps(conversation, ensure_ascii=False)))
-    state = carry_out(base, steps, seed, draft, avoid=avoid, digest=False)
+    tokens = _TOKEN.findall(json.dumps(conversation, ensure_ascii=False))
+    draft.avoid = frozenset(tokens) | {token.lower() for token in tokens}
+    state = carry_out(base, steps, seed, draft, digest=False)
     words = _Bare(base, state.harness)
     target = words.harness(state.harness)
     record = {

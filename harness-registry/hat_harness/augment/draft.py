@@ -81,6 +81,8 @@ class Draft:
     single: dict[str, Any]
     """`layout`, `activation`, `recovery`."""
     places: dict[str, dict[str, int]] = field(default_factory=dict)
+    avoid: frozenset[str] = frozenset()
+    """Words of the conversation around the harness: no distractor is about them and no new name is one of them."""
     coded: frozenset[str] | None = None
     """Ids of tools whose schema has code in some description; None before `taken` looked."""
 

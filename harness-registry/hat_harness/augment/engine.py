@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from hat_harness.augment import content, perturb, structure
-from hat_harness.augment.draft import Draft, Record
+from hat_harness.augment.draft import Draft, Record, changed
 from hat_harness.augment.followers import with_shots
 from hat_harness.augment.naming import Names, close, draw_names
 from hat_harness.augment.operators import AnyOperator
@@ -107,10 +107,9 @@ def carry_out(
     steps: Sequence[tuple[AnyOperator, int]],
     seed: int,
     draft: Draft,
-    avoid: frozenset[str] = frozenset(),
     digest: bool = True,
 ) -> HarnessState:
-    """Operators with their seeds carried out on a draft of `base`; new names avoid the words of `avoid`.
+    """Operators with their seeds carried out on a draft of `base`.
 
     Without `digest` the state's `base_digest` is "" (a base that is not a registered harness needs none).
     """
@@ -118,7 +117,7 @@ def carry_out(
     names: Names | None = None
     taken: set[str] = set()
     if any(op.type in _NAMING or op.type in _TAKING for op, _ in steps):
-        taken = draft.taken() | _pair_words(draft) | avoid
+        taken = draft.taken() | _pair_words(draft) | draft.avoid
     for op, own in steps:
         rng, record = Random(own), Record(op, own)
         records.append(record)
@@ -198,6 +197,11 @@ def _undo_names(draft: Draft, rewrites: Sequence[Rewrite]) -> None:
             else:
                 names.parameters[kind.removeprefix("parameter/")] = back
     close(draft, names)
+    for rewrite in rewrites:
+        for path, schema in rewrite.kept.items():
+            index = draft.place("tools", path.removeprefix("parameters/"))
+            if index is not None:
+                draft.parts["tools"][index] = changed(draft.parts["tools"][index], parameters=schema)
 
 
 class _Nothing:

@@ -17,7 +17,7 @@ from typing import Any
 from hat_harness.augment.draft import Draft, PartT, Record, changed
 from hat_harness.augment.mentions import CallRewriter, Closure
 from hat_harness.augment.operators import ActivationName, ParameterName, SkillName, ToolName
-from hat_harness.augment.schema import fixed_names, name_fits, property_names, rename_properties
+from hat_harness.augment.schema import fixed_names, name_fits, property_names, refers_in_place, rename_properties
 from hat_harness.augment.words import ACTIVATION, Lexicon, NameMode, drawn_name, noisy
 from hat_harness.spec import NAME_PATTERN, Tool
 
@@ -165,6 +165,8 @@ def _draw_parameters(
             mapping = _tool_parameters(op, rng, draft.lexicon, tool, taken, owner, mode)
         if mapping:
             names.parameters[tool.id] = mapping
+            if refers_in_place(tool.parameters):
+                record.kept[f"parameters/{tool.id}"] = tool.parameters
             record.names[f"parameter/{tool.id}"] = mapping
     taken.update(owner)
 

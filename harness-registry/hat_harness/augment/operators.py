@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hat_harness.augment.words import NameMode, PhraseMode
 
 Law = Literal["structural", "content", "perturbation"]
+Side = Literal["trained", "held_out"]
 LayoutMode = Literal["trained", "grammar", "held_out", "unseen"]
 FaultKind = Literal["timeout", "rate_limit", "server", "malformed", "schema_drift"]
 Retyping = Literal["integer_string", "boolean_enum", "enum_rename", "array", "group"]
@@ -131,13 +132,14 @@ class ResultEnvelope(Operator):
     law: ClassVar[Law] = "structural"
     stage: ClassVar[int] = 70
     type: Literal["result_envelope"] = "result_envelope"
-    modes: dict[Literal["trained", "held_out"], Weight] = {"trained": 1.0}
+    modes: dict[Side, Weight] = {"trained": 1.0}
 
 
 class _Paraphrase(Operator):
     law: ClassVar[Law] = "content"
     stage: ClassVar[int] = 10
 
+    modes: dict[Side, Weight] = {"trained": 1.0}
     original: Share = 0.33
     """Probability that a description is left as it is."""
 
@@ -160,7 +162,8 @@ class _Phrases(Operator):
     modes: dict[PhraseMode, Weight] = {"trained": 0.5, "random": 0.5}
     """Random phrases half of the time are what makes a model read the rule instead of recalling it."""
     statements: tuple[str, ...] = ()
-    """Ways to state the rule, with `{phrase}`; a sentence that states nothing else is replaced by one of them."""
+    """Ways to state the rule, with `{phrase}`; a sentence that states nothing else is replaced by one of them in
+    the harness's language."""
 
 
 class SkillText(_Phrases):
@@ -174,6 +177,8 @@ class SkillText(_Phrases):
         'open with "{phrase}" .',
         'begin the reply with "{phrase}" .',
         'say "{phrase}" at the start .',
+        '用 "{phrase}" 开头',
+        '回复先说 "{phrase}"',
     )
 
 
@@ -225,6 +230,8 @@ class HookPolicy(_Phrases):
         "end every reply with = {phrase}",
         "stop gate : a reply must finish with = {phrase}",
         "replies are rejected unless they close with = {phrase}",
+        "每条回复的结尾 = {phrase}",
+        "回复最后一句 = {phrase}",
     )
 
 
@@ -234,7 +241,15 @@ class HookMessage(Operator):
     law: ClassVar[Law] = "perturbation"
     stage: ClassVar[int] = 14
     type: Literal["hook_message"] = "hook_message"
-    frames: tuple[str, ...] = ("{message}", "note : {message}", "rejected : {message}", "{message} , try again")
+    frames: tuple[str, ...] = (
+        "{message}",
+        "note : {message}",
+        "rejected : {message}",
+        "{message} , try again",
+        "注意：{message}",
+        "未通过：{message}",
+    )
+    """Those in the harness's language are used."""
 
 
 class RuleEdit(Operator):
@@ -259,6 +274,12 @@ class TransitionFault(Operator):
     """Probability of each kind per call; together at most 1."""
     most_in_a_row: Annotated[int, Field(ge=0, le=8)] = 1
     """Calls that may fail one after the other within a session, so that retries can reach the gold outcome."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> TransitionFault:
+        if sum(self.rates.values()) > 1 + 1e-9:
+            raise ValueError("the fault rates add up to more than 1")
+        return self
 
 
 AnyOperator = Annotated[

@@ -13,7 +13,7 @@ from hat_harness.augment.content import exchange_phrases, other_phrase, replace_
 from hat_harness.augment.draft import Draft, Record, changed, escape
 from hat_harness.augment.naming import fresh, new_name, weighted
 from hat_harness.augment.operators import DistractorSkill, DistractorTool, HookMessage, HookPolicy, RuleEdit
-from hat_harness.augment.phrases import arguments, states
+from hat_harness.augment.phrases import arguments, in_language, states
 from hat_harness.spec import Harness, Hook, Prompt, Skill, Tool
 
 DISTRACTOR = "distractor_"
@@ -27,14 +27,15 @@ def canonical_tools(harness: Harness) -> tuple[str, ...]:
 
 def distract(op: DistractorSkill | DistractorTool, rng: Random, draft: Draft, record: Record, taken: set[str]) -> None:
     """Adds skills or tools that fit no intent, at random places, named like the others."""
-    pool = draft.lexicon.trained.distractors
-    count = rng.choice(op.counts) if op.counts else 0
-    if not pool or not count:
-        return
+    mode, count = weighted(rng, op.modes), rng.choice(op.counts) if op.counts else 0
+    side = draft.lexicon.side(mode in ("held_out", "random_held_out")).distractors
+    pool = [one for one in side if draft.avoid.isdisjoint(one[0].split("_"))]
     kind = "skills" if isinstance(op, DistractorSkill) else "tools"
-    parts, mode = list(draft.parts[kind]), weighted(rng, op.modes)
+    parts = list(draft.parts[kind])
+    if not pool or not count or not parts:  # a harness without skills has no place where the model would read them
+        return
     ids = {part.id for part in parts}
-    for given, description in rng.sample(list(pool), min(count, len(pool))):
+    for given, description in rng.sample(pool, min(count, len(pool))):
         identifier = next(f"{DISTRACTOR}{n}" for n in range(len(ids) + 1) if f"{DISTRACTOR}{n}" not in ids)
         ids.add(identifier)
 
@@ -69,7 +70,7 @@ def hook_policy(op: HookPolicy, rng: Random, draft: Draft, record: Record) -> No
 
 def hook_message(op: HookMessage, rng: Random, draft: Draft, record: Record) -> None:
     """Another frame around what hooks tell the model; what viewers read and what replaces a reply stays."""
-    frame = rng.choice(op.frames)
+    frame = rng.choice(in_language(op.frames, draft.language) or ["{message}"])
     for hook in tuple(draft.parts["hooks"]):
         if hook.action in ("block", "require") and hook.message:
             text = frame.replace("{message}", hook.message)

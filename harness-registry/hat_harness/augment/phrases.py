@@ -27,6 +27,17 @@ def arguments(draft: Draft, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def in_language(texts: Iterable[str], language: str) -> list[str]:
+    """Those of the texts that are written in the language; one without letters of its own is in every language."""
+    found = []
+    for text in texts:
+        own = re.sub(r"\{\w+\}", "", text)
+        chinese = any("\u4e00" <= letter <= "\u9fff" for letter in own)
+        if chinese == (language == "zh") or not any(letter.isalpha() for letter in own):
+            found.append(text)
+    return found
+
+
 def is_long(phrase: str) -> bool:
     """Whether the phrase is unlikely to occur by chance: two words, or four characters of Chinese."""
     return " " in phrase.strip() or (not phrase.isascii() and len(phrase) >= 4)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from hat_harness.augment.operators import (
     ActivationName,
@@ -36,7 +36,7 @@ from hat_harness.augment.operators import (
     ToolOrder,
 )
 
-Factor = Literal["skill", "tool", "parameter", "activation", "gate", "opener", "layout", "envelope"]
+Factor = Literal["skill", "tool", "parameter", "activation", "gate", "opener", "layout", "envelope", "description"]
 
 _FACTOR: Mapping[Factor, tuple[Family, ...]] = {
     "skill": ("skill_name", "distractor_skill"),
@@ -47,7 +47,9 @@ _FACTOR: Mapping[Factor, tuple[Family, ...]] = {
     "opener": ("skill_text",),
     "layout": ("markup",),
     "envelope": ("result_envelope",),
+    "description": ("skill_description", "tool_description"),
 }
+_OPERATOR: TypeAdapter[AnyOperator] = TypeAdapter(AnyOperator)
 NAMES: tuple[Factor, ...] = ("skill", "tool", "parameter", "activation")
 
 
@@ -118,7 +120,7 @@ class Holdout(BaseModel):
     """Tests change a rule (T2e)."""
 
     def train(self, plan: AugmentPlan) -> AugmentPlan:
-        """`plan` without the held-out families; raises nothing: pools of the training side are never held out."""
+        """`plan` without the held-out families and without the modes that draw from the held-out side."""
         kept = tuple(op for op in plan.operators if op.type not in self.families)
         return plan.model_copy(update={"operators": tuple(_trained_side(op) for op in kept)})
 
@@ -126,7 +128,8 @@ class Holdout(BaseModel):
         """Every draw disturbed, trained families as trained, held-out families always on, held-out factors fresh."""
         forced = {family for factor in self.factors for family in _FACTOR[factor]}
         operators: list[AnyOperator] = []
-        for op in plan.operators:
+        missing = sorted((forced | set(self.families)) - plan.families())
+        for op in (*plan.operators, *(_OPERATOR.validate_python({"type": family}) for family in missing)):
             if op.type in forced:
                 operators.append(self._held_out(op))
             elif op.type in self.families:
@@ -142,7 +145,7 @@ class Holdout(BaseModel):
     def _held_out(self, op: AnyOperator) -> AnyOperator:
         if op.type == "markup":
             modes: dict[str, float] = {"unseen" if self.fresh else "held_out": 1.0}
-        elif op.type == "result_envelope":
+        elif op.type in ("result_envelope", "skill_description", "tool_description"):
             modes = {"held_out": 1.0}
         else:
             modes = {"random_held_out" if self.fresh else "held_out": 1.0}
@@ -172,6 +175,7 @@ HOLDOUTS: Mapping[str, Holdout] = {
     "opener": Holdout(factors=("opener",)),
     "layout": Holdout(factors=("layout",)),
     "envelope": Holdout(factors=("envelope",)),
+    "description": Holdout(factors=("description",)),
 }
 """Suites and single-factor splits by name."""
 

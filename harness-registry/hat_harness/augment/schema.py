@@ -83,6 +83,11 @@ def fixed_names(schema: Schema) -> frozenset[str]:
     return frozenset(fixed)
 
 
+def refers_in_place(schema: Schema) -> bool:
+    """Whether renaming has to copy a definition, so that the inverse renaming does not give the same text."""
+    return not schema.keys() <= _FLAT and any("$ref" in part for part in _in_place(schema, schema))
+
+
 def name_fits(schema: Schema, name: str) -> bool:
     """Whether a new property may be called `name`: no pattern of the schema claims it."""
     if schema.keys() <= _FLAT:
