@@ -17,7 +17,7 @@ from hat_components.model.settings import ModelConfig, TokenizerConfig
 from hat_components.model.tokenizer import train_tokenizer
 from hat_scenarios import general
 
-TINY = ModelConfig(hidden=32, layers=2, heads=4, kv_heads=2, feed_forward=64, max_positions=512)
+TINY = ModelConfig(hidden=32, layers=2, heads=4, kv_heads=2, feed_forward=64, max_positions=2048)
 ARMS = ("naive", "hsa")
 
 

@@ -227,8 +227,11 @@ def test_rows_that_are_too_long_are_cut_and_counted():
 
 
 def test_a_source_that_gives_nothing_is_told():
-    with pytest.raises(InputError, match="empty row"):
+    with pytest.raises(InputError, match="nothing to learn"):
         next(Stream([Source("none", 1.0, lambda rng: [])], 256, 1, 64))
+    late = Row((1,) * 90, (IGNORED,) * 80 + (1,) * 10)
+    with pytest.raises(InputError, match="nothing to learn within 64 tokens"):
+        next(Stream([Source("late", 1.0, lambda rng: [late])], 256, 1, 64))
     with pytest.raises(InputError, match="no source"):
         Stream([Source("none", 0.0, lambda rng: [])], 256, 1, 64)
     with pytest.raises(InputError, match="no usable row"):

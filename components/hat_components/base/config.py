@@ -42,7 +42,7 @@ class Config(StepConfig):
     """Shares of the mixture's tokens by kind of general data."""
     trajectory_share: float = Field(default=0.12, ge=0, lt=1)
     """Share of the mixture's tokens that comes from the input `trajectories`, where it is given."""
-    max_length: int = Field(default=1024, ge=64)
+    max_length: int = Field(default=1536, ge=64)
     """Longest row in tokens; what is longer is cut off and counted in a warning."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the saved weights."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Draw = Callable[[random.Random], Sequence[Row]]
 """A source of fresh examples: one or several rows (a bundle of short ones) from the given random state."""
 
+TRIES = 100
+"""Draws without a supervised token after which a source counts as useless."""
+
 CHUNK_BATCHES = 64
 """Rows of about this many batches are drawn at a time and sorted by length within."""
 
@@ -129,8 +132,6 @@ class Stream:
             source = min(self._sources, key=lambda source: source.tokens / source.share)
             drawn = self._draw(source, rng)
             size = sum(len(row.ids) for row in drawn)
-            if not size:
-                raise InputError("an empty row was drawn", place=source.name)
             source.tokens += size
             tokens += size
             rows += drawn
@@ -139,14 +140,24 @@ class Stream:
         self._taken = 0
 
     def _draw(self, source: Source, rng: random.Random) -> list[Row]:
-        if isinstance(source.draw, FileRows):
-            drawn: Sequence[Row] = [source.draw.at(source.cursor)]
-            source.cursor += 1
-        else:
-            drawn = source.draw(rng)
-        limit = self._max_length
-        self.cut += sum(1 for row in drawn if len(row.ids) > limit)
-        return [Row(row.ids[:limit], row.labels[:limit]) if len(row.ids) > limit else row for row in drawn]
+        """At least one row with something to learn within the longest length."""
+        for _ in range(TRIES):
+            if isinstance(source.draw, FileRows):
+                drawn: Sequence[Row] = [source.draw.at(source.cursor)]
+                source.cursor += 1
+            else:
+                drawn = source.draw(rng)
+            limit = self._max_length
+            self.cut += sum(1 for row in drawn if len(row.ids) > limit)
+            fitting = [Row(row.ids[:limit], row.labels[:limit]) for row in drawn]
+            useful = [row for row in fitting if row.supervised()]
+            if useful:
+                return useful
+        raise InputError(
+            f"{TRIES} draws in a row had nothing to learn within {self._max_length} tokens",
+            place=source.name,
+            cure="raise max_length, or look at the data",
+        )
 
     def _collate(self, rows: Sequence[Row]) -> Batch:
         import torch

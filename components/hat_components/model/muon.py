@@ -103,7 +103,8 @@ class MuonAdamW(torch.optim.Optimizer):
                     prefix = self._names[parameter] + "/"
                     found = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
                     if found:
-                        part.state[parameter] = {key: tensor.clone() for key, tensor in found.items()}
+                        device = parameter.device
+                        part.state[parameter] = {key: t.to(device, copy=True) for key, t in found.items()}
         self._link()
 
 

@@ -165,9 +165,12 @@ def fit(
 
     `tokenizer` is what TRL's trainer asks for; the plain loop does without.
     """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device)
     course = Course(model, stream, config, progress, name, checkpoints, tokenizer)
     kept = model.config._attn_implementation
-    model.set_attn_implementation(CAUSAL)
+    if device.type == "cpu":
+        model.set_attn_implementation(CAUSAL)
     model.train()
     try:
         if config.trainer == "trl":
@@ -179,6 +182,7 @@ def fit(
     finally:
         model.set_attn_implementation(kept)
         model.eval()
+        model.to("cpu")
     for parameter_name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             raise TrainingError(f"the weight {parameter_name} is not finite after training", place="training")
@@ -188,11 +192,13 @@ def fit(
 def _run_plain(course: Course) -> None:
     config, optimizer = course.config, course.optimizer
     trained = [parameter for parameter in course.model.parameters() if parameter.requires_grad]
+    device = trained[0].device
     while not course.done:
         batch: Batch = next(course.stream)
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * course.factor()
-        loss = supervised_loss(course.model, batch.ids, batch.labels, config.precision)
+        ids, labels = batch.ids.to(device), batch.labels.to(device)
+        loss = supervised_loss(course.model, ids, labels, config.precision)
         course.count(batch.tokens, int((batch.labels[:, 1:] != IGNORED).sum()), loss.item())
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         torch.nn.utils.clip_grad_norm_(trained, config.clip)

@@ -10,9 +10,12 @@ def sft(
     config: str,
     model: dsl.Output[dsl.Model],
     base: dsl.Input[dsl.Model],
-    trajectories: dsl.Input[dsl.Dataset],
+    trajectories: dsl.Input[dsl.Dataset] = None,
+    stream: dsl.Input[dsl.Artifact] = None,
+    harness: dsl.Input[dsl.Artifact] = None,
 ) -> None:
-    """Train on the trajectories of one arm. `config` is the step's Config as JSON."""
+    """Train on the trajectories of one arm, or on a stream of fresh ones. `config` is the step's Config as JSON."""
     from hat_components.pod import perform
 
-    perform("sft", config, {"base": base, "trajectories": trajectories}, {"model": model.path})
+    inputs = {"base": base, "trajectories": trajectories, "stream": stream, "harness": harness}
+    perform("sft", config, inputs, {"model": model.path})

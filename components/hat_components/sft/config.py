@@ -31,7 +31,7 @@ class Config(StepConfig):
     """Scenario whose held-out words the replay avoids; "" for none."""
     scenario_settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the scenario."""
-    max_length: int = Field(default=1024, ge=64)
+    max_length: int = Field(default=1536, ge=64)
     """Longest row in tokens; what is longer is cut off and counted in a warning."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the saved weights."""

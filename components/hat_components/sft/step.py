@@ -1,8 +1,9 @@
 """The sft step: supervised training of a base model on the trajectories of one arm.
 
 Always holds: exactly the tokens that the agent writes are supervised; one config and its inputs give one model (same
-machine, threads, versions), also after a kill; the artifact appears whole. Inputs: `base` (a model folder) and
-`trajectories` (a dataset of trajectories, tagged for training). Not here: how trajectories are made (augment, collect).
+machine, threads, versions), also after a kill; the artifact appears whole. Inputs: `base` (a model folder) and either
+`trajectories` (a dataset, tagged for training) or `stream` and `harness` (fresh draws). Not here: how trajectories are
+made (augment, collect).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hat_components.data import digest_path, require_path
-from hat_components.model.batches import FileRows, Source, Stream
+from hat_components.model.batches import Draw, FileRows, Source, Stream
 from hat_components.model.codec import Codec
 from hat_components.model.folder import load_folder, threads
 from hat_components.model.general import general_words, sources, words_in
@@ -19,12 +20,14 @@ from hat_components.model.rows import trajectory_rows
 from hat_components.model.stages import Identity, Stage, earlier, run_stages
 from hat_components.scenarios import load
 from hat_components.sft.config import Config
+from hat_components.sft.fresh import fresh_rows, read_spec
 from hat_components.step import Progress, StepResult
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
     """Train and write the artifact `model`."""
-    given = {name: digest_path(require_path(inputs, name)) for name in ("base", "trajectories")}
+    names = ("base", "stream", "harness") if "stream" in inputs else ("base", "trajectories")
+    given = {name: digest_path(require_path(inputs, name)) for name in names}
     identity = Identity("sft", config, given)
     with threads(config.threads):
         done = earlier(out, identity, progress)
@@ -43,10 +46,15 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
 
 
 def _parts(config: Config, inputs: Mapping[str, Path], codec: Codec, progress: Progress) -> list[Source]:
-    found = trajectory_rows(inputs, "trajectories", codec, config.arm)
-    if found.skipped:
-        progress.warning(f"{found.skipped} trajectories have no assistant message and were left out")
-    parts = [Source("trajectories", 1 - config.replay_share, FileRows(found.rows, config.seed))]
+    drawn: FileRows | Draw
+    if "stream" in inputs:
+        drawn = fresh_rows(read_spec(inputs["stream"], config.arm), inputs["harness"], codec)
+    else:
+        found = trajectory_rows(inputs, "trajectories", codec, config.arm)
+        if found.skipped:
+            progress.warning(f"{found.skipped} trajectories have no assistant message and were left out")
+        drawn = FileRows(found.rows, config.seed)
+    parts = [Source("trajectories", 1 - config.replay_share, drawn)]
     if config.replay_share:
         words = general_words(codec, _held_out(config))
         whole = sum(config.replay.values()) or 1.0
