@@ -172,6 +172,33 @@ def sign_in(tx: Connection, name: str, password: str, workspace: str) -> Actor:
     return actor_of(tx, name, workspace)
 
 
+def listing(tx: Connection, actor: Actor) -> list[dict[str, object]]:
+    """Accounts with their roles in the actor's workspace."""
+    actor.require("accounts")
+    held: dict[str, list[str]] = {}
+    for row in tx.execute(select(grant).where(grant.c.workspace == actor.workspace).order_by(grant.c.role)):
+        held.setdefault(row.account, []).append(row.role if row.harness == "*" else f"{row.role} on {row.harness}")
+    found = tx.execute(select(account).order_by(account.c.id))
+    return [
+        {
+            "name": row.id,
+            "display": row.display,
+            "active": bool(row.active),
+            "created_at": row.created_at,
+            "roles": held.get(row.id, []),
+        }
+        for row in found
+    ]
+
+
+def tokens(tx: Connection, actor: Actor) -> list[dict[str, object]]:
+    """The actor's own tokens, without their secrets."""
+    mine = (token.c.account == actor.account, token.c.workspace == actor.workspace)
+    columns = (token.c.id, token.c.label, token.c.scopes, token.c.created_at, token.c.expires_at, token.c.revoked_at)
+    found = tx.execute(select(*columns).where(*mine).order_by(token.c.created_at.desc()))
+    return [{**row._mapping, "scopes": json.loads(row.scopes)} for row in found]
+
+
 def issue_token(
     tx: Connection, actor: Actor, *, label: str, scopes: Iterable[Permission], days: int | None = 90
 ) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse
 from starlette.middleware.gzip import GZipMiddleware
 
 from hat_registry.api import problem
-from hat_registry.api.routes import account, harness, history, proposal, release
+from hat_registry.api.routes import account, harness, history, overview, proposal, release
 from hat_registry.archive import MAX_BYTES
 from hat_registry.registry import Registry
 
@@ -49,7 +49,7 @@ def create_app(registry: Registry, *, open_access: bool = False, read_only: bool
         return answer
 
     problem.install(app)
-    for routes in (harness, proposal, history, release, account):
+    for routes in (overview, harness, proposal, history, release, account):
         app.include_router(routes.router, prefix="/api/v1")
 
     @app.get("/healthz", include_in_schema=False)

@@ -47,6 +47,20 @@ async def me(actor: CurrentActor) -> dict[str, Any]:
     return {"account": actor.account, "workspace": actor.workspace, "grants": grants, "permissions": permissions}
 
 
+@router.get("/accounts")
+async def list_accounts(actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Accounts with their roles in this workspace."""
+    with registry.database.read() as tx:
+        return {"items": accounts.listing(tx, actor)}
+
+
+@router.get("/tokens")
+async def list_tokens(actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """One's own tokens; never their secrets."""
+    with registry.database.read() as tx:
+        return {"items": accounts.tokens(tx, actor)}
+
+
 @router.post("/accounts", status_code=201)
 def create_account(body: NewAccount, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
     """Make an account without any role."""

@@ -1,0 +1,107 @@
+"""The console's application: the registry's API, the pages over it, static files, sign-in.
+
+Not here: pages (hat_console.pages), rules (hat_registry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+
+from fastapi import FastAPI, Request, Response
+from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
+from starlette.responses import RedirectResponse
+
+from hat_console.pages import harnesses, history, people, proposals, releases
+from hat_console.session import Guesses, Sessions, check_change
+from hat_console.view import Views, wants_json
+from hat_harness.errors import PlatformError
+from hat_registry import accounts
+from hat_registry.api.app import create_app as create_api
+from hat_registry.api.problem import STATUS
+from hat_registry.errors import AuthenticationError, ForbiddenError, NotFoundError
+from hat_registry.registry import Registry
+from hat_registry.store.tables import account
+
+UNSAFE = {"POST", "PUT", "PATCH", "DELETE"}
+Next = Callable[[Request], Awaitable[Response]]
+
+
+class ConsoleSettings(BaseModel):
+    """What the console needs to know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    session_key: bytes = Field(min_length=16, repr=False)
+    """Signs session cookies; the same on every replica."""
+    open_access: bool = False
+    """While no account exists, everybody is admin: a laptop on loopback."""
+    read_only: bool = False
+    secure_cookies: bool = False
+    """Only over HTTPS; on behind TLS."""
+
+
+def create_app(registry: Registry, settings: ConsoleSettings) -> FastAPI:
+    """The API and the pages over `registry`."""
+    app = create_api(registry, open_access=settings.open_access, read_only=settings.read_only)
+    app.state.views = Views()
+    app.state.sessions = Sessions(registry, settings.session_key, secure=settings.secure_cookies)
+    app.state.guesses = Guesses()
+    static = str(files(__package__).joinpath("static"))
+    app.mount("/static", StaticFiles(directory=static), name="static")
+    for pages in (harnesses, proposals, history, releases, people):
+        app.include_router(pages.router, include_in_schema=False)
+
+    @app.middleware("http")
+    async def _who(request: Request, call_next: Next) -> Response:
+        refused = _identify(request, registry, settings)
+        return refused if refused is not None else await call_next(request)
+
+    _errors(app)
+    return app
+
+
+def _identify(request: Request, registry: Registry, settings: ConsoleSettings) -> Response | None:
+    """Put actor and CSRF token into the request's state; a response where the request must not go on."""
+    if request.headers.get("authorization") or request.url.path.startswith("/static/"):
+        return None
+    sessions: Sessions = request.app.state.sessions
+    browser = sessions.read(request)
+    if browser is not None:
+        request.state.actor, request.state.csrf = browser.actor, browser.csrf
+    elif settings.open_access:
+        with registry.database.read() as tx:
+            empty = tx.execute(select(account.c.id).limit(1)).first() is None
+        if empty:
+            request.state.actor, request.state.csrf = accounts.SYSTEM, sessions.csrf("")
+    if request.method in UNSAFE and request.url.path.startswith("/api/"):
+        try:
+            check_change(request, getattr(request.state, "csrf", ""), request.headers.get("x-csrf-token", ""))
+        except ForbiddenError as error:
+            if hasattr(request.state, "actor"):
+                return _problem(request, error)
+    return None
+
+
+def _errors(app: FastAPI) -> None:
+    """Errors as pages for browsers; programs keep the API's problem documents."""
+    as_problem = app.exception_handlers[PlatformError]
+
+    @app.exception_handler(PlatformError)
+    async def _platform(request: Request, error: PlatformError) -> Response:
+        if request.url.path.startswith("/api/") or wants_json(request):
+            answer = as_problem(request, error)
+            return await answer  # type: ignore[misc, no-any-return]  # FastAPI types handlers as sync or async
+        if isinstance(error, AuthenticationError):
+            return RedirectResponse(f"/login?next={request.url.path}", 303)
+        return _problem(request, error)
+
+
+def _problem(request: Request, error: PlatformError) -> Response:
+    views: Views = request.app.state.views
+    status = 404 if isinstance(error, NotFoundError) else STATUS[error.kind]
+    body = {"status": status, "kind": error.kind, "title": error.message, "place": error.place, "cure": error.cure}
+    problems = [str(one) for one in getattr(error, "problems", ())]
+    return views.page(request, "error.html", {**body, "problems": problems}, status=status)

@@ -1,0 +1,147 @@
+"""Overview, harness list, history of a harness, one version, its editor, and differences."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from hat_console.pages import Body, CurrentActor, CurrentRegistry, Form, Page
+from hat_harness.diff import words
+from hat_harness.errors import LoadError
+from hat_registry import archive, harnesses
+from hat_registry.api.routes import harness as api
+from hat_registry.api.routes import overview
+from hat_registry.errors import InvalidError
+
+router = APIRouter()
+EDITABLE = (".md", ".yaml", ".json", ".txt")
+
+
+@router.get("/")
+async def home(request: Request, view: Page, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """What runs now, what waits, what happened last."""
+    return view.page(request, "overview.html", await overview.overview(actor, registry))
+
+
+@router.get("/harnesses")
+async def listing(
+    request: Request, view: Page, actor: CurrentActor, registry: CurrentRegistry, search: str = "", after: str = ""
+) -> Response:
+    """All harnesses."""
+    body = await api.list_harnesses(actor, registry, search, after, 50)
+    return view.page(request, "harnesses.html", body, search=search)
+
+
+@router.get("/harnesses/{name}")
+async def history(
+    request: Request, name: str, view: Page, actor: CurrentActor, registry: CurrentRegistry, before: int | None = None
+) -> Response:
+    """Versions of one harness with their pointers."""
+    body = await api.get_harness(name, actor, registry, before, 50)
+    at: dict[str, list[str]] = {}
+    for stand in body["pointers"]:
+        at.setdefault(stand["digest"], []).append(stand["pointer"])
+    return view.page(request, "harness.html", body, at=at)
+
+
+@router.get("/harnesses/{name}/edit")
+def editor(
+    request: Request,
+    name: str,
+    view: Page,
+    actor: CurrentActor,
+    registry: CurrentRegistry,
+    base: str = Query("production"),
+) -> Response:
+    """The editor, on a version's files."""
+    actor.require("push", name)
+    version, harness = registry.load(actor.workspace, name, base)
+    files = {
+        path: text.decode()
+        for path, text in harnesses.files_of(registry.blobs, version).items()
+        if path.endswith(EDITABLE)
+    }
+    body: Body = {"name": name, "base": version.digest, "number": version.number, "files": files}
+    return view.page(request, "edit.html", body, checked=overview.rendered(harness), problems=[])
+
+
+@router.post("/harnesses/{name}/edit/check")
+def check(
+    request: Request, name: str, view: Page, form: Form, actor: CurrentActor, registry: CurrentRegistry
+) -> Response:
+    """Validation and rendered prompt of what the editor holds now."""
+    actor.require("push", name)
+    problems: list[str] = []
+    checked = None
+    try:
+        checked = overview.rendered(harnesses.parse(_edited(registry, actor.workspace, name, form)))
+    except LoadError as error:
+        problems = [str(one) for one in error.problems]
+    return view.page(request, "checked.html", {"problems": problems}, checked=checked, problems=problems)
+
+
+@router.post("/harnesses/{name}/edit")
+def save(name: str, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """Save what the editor holds as a new version."""
+    files = _edited(registry, actor.workspace, name, form)
+    version, _ = registry.push(actor, files, message=form.get("message", ""), parent=form["base"])
+    if version.name != name:
+        raise InvalidError(f"the harness calls itself {version.name}, not {name}", cure="keep the name in harness.yaml")
+    return RedirectResponse(f"/harnesses/{name}/{version.digest}", 303)
+
+
+@router.get("/harnesses/{name}/{selector}")
+def version(
+    request: Request, name: str, selector: str, view: Page, actor: CurrentActor, registry: CurrentRegistry
+) -> Response:
+    """One version: parts, rendered prompt, cost, evidence, where it runs."""
+    body = overview.get_content(name, selector, actor, registry)
+    return view.page(request, "version.html", body)
+
+
+@router.get("/harnesses/{name}/{selector}/archive")
+def download(name: str, selector: str, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """The folder as a tar."""
+    return api.get_archive(name, selector, actor, registry)
+
+
+@router.get("/harnesses/{name}/diff/{a}/{b}")
+def difference(
+    request: Request, name: str, a: str, b: str, view: Page, actor: CurrentActor, registry: CurrentRegistry
+) -> Response:
+    """What changed between two versions: in meaning, then word by word."""
+    body = api.get_diff(name, actor, registry, a, b)
+    before, after = (_texts(registry, actor.workspace, name, selector) for selector in (body["a"], body["b"]))
+    texts = [
+        {"path": path, "words": words(before.get(path, ""), after.get(path, ""))}
+        for path in sorted({*before, *after})
+        if before.get(path) != after.get(path)
+    ]
+    return view.page(request, "diff.html", {"name": name, **body}, texts=texts)
+
+
+def _texts(registry: CurrentRegistry, workspace: str, name: str, selector: str) -> dict[str, str]:
+    with registry.database.read() as tx:
+        found = harnesses.get(tx, workspace, name, selector)
+    return {path: data.decode(errors="replace") for path, data in harnesses.files_of(registry.blobs, found).items()}
+
+
+def _edited(
+    registry: CurrentRegistry, workspace: str, name: str, form: Annotated[dict[str, str], "posted fields"]
+) -> dict[str, bytes]:
+    """The base version's files with the posted ones in their place; an emptied file is removed."""
+    with registry.database.read() as tx:
+        base = harnesses.get(tx, workspace, name, form.get("base", ""))
+    files = harnesses.files_of(registry.blobs, base)
+    for field, text in form.items():
+        if not field.startswith("file:"):
+            continue
+        path = archive.safe_path(field.removeprefix("file:"))
+        content = text.replace("\r\n", "\n")
+        if content.strip():
+            files[path] = content.encode()
+        else:
+            files.pop(path, None)
+    return files

@@ -1,0 +1,126 @@
+"""In a real Chromium: edit → propose → approve by another → promote → roll back; mute; pages without faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.console.conftest import Console
+
+PAGES = ("/", "/harnesses", "/harnesses/live-commerce", "/proposals", "/releases", "/ledger", "/accounts", "/settings")
+
+
+def edit_gate(console: Console, page: Page, text: str) -> None:
+    page.goto(f"{console.url}/harnesses/live-commerce/edit?base={console.digest}")
+    area = page.locator("textarea[name='file:harness.yaml']")
+    page.locator("summary", has_text="harness.yaml").click() if not area.is_visible() else None
+    area.fill(area.input_value().replace("an AI host answers viewers of a room that sells products", text))
+    page.fill("input[name=message]", text)
+    page.click("text=Save as version")
+    page.wait_for_url(f"{console.url}/harnesses/live-commerce/sha256:*")
+
+
+def promote_the_open_page(console: Console, page: Page, other: Page, reason: str) -> None:
+    page.locator("summary", has_text="Propose").click()
+    page.fill("details[open] input[name=reason]", reason)
+    page.locator("details[open] button", has_text="Propose").click()
+    page.wait_for_url(f"{console.url}/proposals/*")
+    assert page.locator("button", has_text="Approve").count() == 0, "an author must not be offered to approve"
+    other.goto(page.url)
+    other.click("button:has-text('Approve')")
+    expect(other.locator("h1 .state")).to_have_text("approved")
+    page.reload()
+    page.click("button:has-text('Promote to production')")
+    expect(page.locator("h1 .state")).to_have_text("moved")
+
+
+def test_the_whole_way(console: Console, context: BrowserContext, chromium: object, tmp_path: Path) -> None:
+    page = context.new_page()
+    console.sign_in(page, "ada")
+    second = context.browser.new_context() if context.browser else None
+    assert second is not None
+    second.set_default_timeout(15_000)
+    other = second.new_page()
+    console.sign_in(other, "bo")
+    page.goto(f"{console.url}/harnesses/live-commerce/{console.digest}")
+    promote_the_open_page(console, page, other, "the first release")
+    edit_gate(console, page, "an AI host that is kinder than before")
+    page.click("text=Compare with its parent")
+    expect(page.locator("ins", has_text="kinder")).to_have_count(1)
+    page.click("main a:has-text('Propose')")
+    page.fill("details[open] input[name=reason]", "kinder")
+    page.locator("details[open] button", has_text="Propose").click()
+    page.wait_for_url(f"{console.url}/proposals/*")
+    other.goto(page.url)
+    other.click("button:has-text('Approve')")
+    page.reload()
+    page.click("button:has-text('Promote to production')")
+    expect(page.locator("h1 .state")).to_have_text("moved")
+    page.goto(f"{console.url}/harnesses/live-commerce")
+    page.locator("summary", has_text="Roll back").click()
+    page.fill("details[open] input[name=reason]", "prices are wrong")
+    page.locator("details[open] button", has_text="Roll back").click()
+    expect(page.locator(".cards").first).to_contain_text(console.digest[7:19])
+    page.goto(console.url + "/ledger")
+    expect(page.locator("tbody tr").first).to_contain_text("rolled back")
+    page.click("text=Verify the chain")
+    expect(page.locator("#verified")).to_contain_text("chain intact")
+    second.close()
+
+
+def test_the_editor_checks_while_one_types(console: Console, page: Page) -> None:
+    console.sign_in(page, "ada")
+    page.goto(f"{console.url}/harnesses/live-commerce/edit?base={console.digest}")
+    area = page.locator("textarea[name='file:harness.yaml']")
+    if not area.is_visible():
+        page.locator("summary", has_text="harness.yaml").click()
+    good = area.input_value()
+    area.fill(good + "\nsectoins: [skills]\n")
+    expect(page.locator("#checked .problems")).to_contain_text("sectoins")
+    area.fill(good)
+    expect(page.locator("#checked .problems")).to_have_count(0)
+    expect(page.locator("#checked pre.prompt")).to_contain_text("use_skill")
+
+
+def test_mute_is_one_click_and_undone_the_same_way(console: Console, page: Page) -> None:
+    console.sign_in(page, "ada")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(console.url + "/")
+    page.click("button:has-text('Mute all')")
+    expect(page.locator("[role=alert]")).to_contain_text("all rooms")
+    page.click("button:has-text('Unmute')")
+    expect(page.locator("[role=alert]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_pages_are_accessible_in_both_languages(console: Console, page: Page, language: str) -> None:
+    console.sign_in(page, "root")
+    if language == "zh":
+        page.click("button:has-text('中文')")
+    paths = [
+        *PAGES,
+        f"/harnesses/live-commerce/{console.digest}",
+        f"/harnesses/live-commerce/edit?base={console.digest}",
+    ]
+    for path in paths:
+        errors: list[str] = []
+        page.on("pageerror", lambda error, errors=errors: errors.append(str(error)))  # type: ignore[misc]
+        answer = page.goto(console.url + path)
+        assert answer is not None
+        assert answer.status == 200, path
+        violations = Axe().run(page).response["violations"]
+        assert [(path, one["id"], one["nodes"][0]["html"][:120]) for one in violations] == []
+        assert errors == []
+
+
+def test_a_viewer_is_shown_no_button_that_would_be_refused(console: Console, page: Page) -> None:
+    console.sign_in(page, "eve")
+    page.goto(f"{console.url}/harnesses/live-commerce/{console.digest}")
+    words = page.locator("main").inner_text()
+    assert "Edit as new version" not in words
+    assert "Propose" not in words
+    page.goto(console.url + "/accounts")
+    expect(page.locator("main")).to_contain_text("needs one of: admin")
