@@ -55,6 +55,13 @@ class Contrast:
     low_observed: float
     high_observed: float
     """The interval that ignores missing pairs; equal to low and high where none are missing."""
+    p_ge_0: float
+    """Share at or above 0; draws of exactly 0 count on both sides, so that equal runs have p = 1."""
+
+    @property
+    def p(self) -> float:
+        """Two-sided p of "no difference": twice the smaller share, at least what the number of draws can tell."""
+        return min(1.0, 2 * max(min(self.p_le_0, self.p_ge_0), 1 / (self.draws + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,20 @@ class _Spread:
     low: float
     high: float
     p_le_0: float
+    p_ge_0: float
     clusters: int
     method: Method
+
+
+@dataclass(frozen=True, slots=True)
+class _Hull:
+    """The spread of the known values, and that over all fillings of the missing ones."""
+
+    core: _Spread
+    low: float
+    high: float
+    p_le_0: float
+    p_ge_0: float
 
 
 def paired_bootstrap(
@@ -110,12 +129,12 @@ def paired_bootstrap(
     observed, lowest, highest = a_n - b_n, fills[0] - fills[3], fills[1] - fills[2]
     resample = _resampler(len(a_n), draws, seed, level, strata, cluster)
     gap = None if reach is None else (reach[0] - reach[1], reach[1] - reach[0])
-    core, low, high, p_le_0 = _hull(observed, lowest, highest, resample, gap)
+    hull = _hull(observed, lowest, highest, resample, gap)
     known = observed[~np.isnan(observed)]
     delta = math.fsum(known) / known.size if known.size else None
     return Contrast(
-        delta, low, high, p_le_0, known.size, core.clusters, draws, len(a_n) - known.size, level, core.method,
-        core.low, core.high,
+        delta, hull.low, hull.high, hull.p_le_0, known.size, hull.core.clusters, draws, len(a_n) - known.size, level,
+        hull.core.method, hull.core.low, hull.core.high, hull.p_ge_0,
     )  # fmt: skip
 
 
@@ -133,12 +152,12 @@ def bootstrap_mean(
     v_n = vector(values, "values")
     reach, fills = _fills(bounds, v_n)
     resample = _resampler(len(v_n), draws, seed, level, strata, cluster)
-    core, low, high, _ = _hull(v_n, fills[0], fills[1], resample, reach)
+    hull = _hull(v_n, fills[0], fills[1], resample, reach)
     known = v_n[~np.isnan(v_n)]
     value = math.fsum(known) / known.size if known.size else None
     return Estimate(
-        value, low, high, known.size, core.clusters, draws, len(v_n) - known.size, level, core.method, core.low,
-        core.high,
+        value, hull.low, hull.high, known.size, hull.core.clusters, draws, len(v_n) - known.size, level,
+        hull.core.method, hull.core.low, hull.core.high,
     )  # fmt: skip
 
 
@@ -170,16 +189,16 @@ def paired_bootstrap_runs(
         pairs += [(fills[0], fills[3]), (fills[1], fills[2])]
     gap = (-math.inf, math.inf) if reach is None else (reach[0] - reach[1], reach[1] - reach[0])
     if not n:
-        return Contrast(None, *gap, 1.0, 0, 0, draws, missing, level, "empty", *gap)
+        return Contrast(None, *gap, 1.0, 0, 0, draws, missing, level, "empty", *gap, 1.0)
     spreads = []
     for left, right in pairs:
         drawn = _pigeonhole(left, right, draws, np.random.default_rng(seed))
         ends = np.quantile(drawn, [alpha / 2, 1.0 - alpha / 2])
-        spreads.append((float(ends[0]), float(ends[1]), float(np.mean(drawn <= 0))))
+        spreads.append((float(ends[0]), float(ends[1]), float(np.mean(drawn <= 0)), float(np.mean(drawn >= 0))))
     delta = float(pairs[0][0].mean() - pairs[0][1].mean())
     low, high = min(s[0] for s in spreads), max(s[1] for s in spreads)
-    worst = max(s[2] for s in spreads)
-    return Contrast(delta, low, high, worst, n, n, draws, missing, level, "percentile", *spreads[0][:2])
+    le_0, ge_0 = max(s[2] for s in spreads), max(s[3] for s in spreads)
+    return Contrast(delta, low, high, le_0, n, n, draws, missing, level, "percentile", *spreads[0][:2], ge_0)
 
 
 def _check_draws(draws: int) -> None:
@@ -229,14 +248,14 @@ def _resampler(n: int, draws: int, seed: int, level: float, strata: Labels | Non
 
 def _hull(
     observed: Floats, lowest: Floats, highest: Floats, resample: Resample, reach: Bounds | None
-) -> tuple[_Spread, float, float, float]:
-    """The spread of the known values, and low, high, P(≤ 0) over it and both extreme fillings of the missing ones."""
+) -> _Hull:
+    """The known values alone, and together with both extreme fillings of the missing ones."""
     core = resample(observed, reach)
     if not np.isnan(observed).any():
-        return core, core.low, core.high, core.p_le_0
+        return _Hull(core, core.low, core.high, core.p_le_0, core.p_ge_0)
     worst, best = resample(lowest, reach), resample(highest, reach)
     low, high = min(core.low, worst.low), max(core.high, best.high)
-    return core, low, high, max(core.p_le_0, worst.p_le_0)
+    return _Hull(core, low, high, max(core.p_le_0, worst.p_le_0), max(core.p_ge_0, best.p_ge_0))
 
 
 def _spread(
@@ -245,7 +264,7 @@ def _spread(
     """Percentile interval and P(≤ 0) of the mean of `values`, none missing."""
     if not values.size:
         low, high = reach or (-math.inf, math.inf)
-        return _Spread(low, high, 1.0, 0, "empty")
+        return _Spread(low, high, 1.0, 1.0, 0, "empty")
     parts, turn = _oriented(values, stratum, cluster)
     sign = -1.0 if turn < 0 else 1.0
     clusters = sum(len(sums) for sums, _ in parts)
@@ -262,11 +281,12 @@ def _spread(
     drawn[np.abs(drawn) < 1e-12 * np.abs(means).max()] = 0.0  # sums that cancel must count as "no difference"
     low, high = (float(end) for end in np.quantile(drawn, [alpha / 2, 1.0 - alpha / 2]))
     if turn == 0:  # v and −v are one sample, so the interval must be its own mirror image
-        half = (high - low) / 2
-        return _Spread(-half, half, 0.5 + float(np.mean(drawn == 0)) / 2, clusters, "percentile")
+        half, share = (high - low) / 2, 0.5 + float(np.mean(drawn == 0)) / 2
+        return _Spread(-half, half, share, share, clusters, "percentile")
+    le_0, ge_0 = float(np.mean(drawn <= 0)), float(np.mean(drawn >= 0))
     if turn < 0:
-        return _Spread(-high, -low, float(np.mean(drawn >= 0)), clusters, "percentile")
-    return _Spread(low, high, float(np.mean(drawn <= 0)), clusters, "percentile")
+        return _Spread(-high, -low, ge_0, le_0, clusters, "percentile")
+    return _Spread(low, high, le_0, ge_0, clusters, "percentile")
 
 
 def _oriented(values: Floats, stratum: Ints, cluster: Ints | None) -> tuple[list[tuple[Floats, Floats]], int]:
@@ -329,17 +349,23 @@ def _constant(value: float, clusters: int, alpha: float, reach: Bounds | None) -
     share that the data leave possible (the rule of three, exact), and it may sit at the far end of the metric.
     """
     if reach is None:
-        if clusters < 2:
-            return _Spread(-math.inf, math.inf, 1.0 if value <= 0 else 0.5, clusters, "constant")
-        return _Spread(value, value, 1.0 if value <= 0 else 0.5**clusters, clusters, "constant")
-    unseen = 1.0 - (alpha / 2) ** (1.0 / clusters)
-    low = value - unseen * (value - reach[0])
-    high = value + unseen * (reach[1] - value)
-    if value <= 0 or reach[0] >= 0:
-        p_le_0 = 1.0 if value <= 0 else 0.5**clusters
+        low, high = (value, value) if clusters > 1 else (-math.inf, math.inf)
     else:
-        p_le_0 = (-reach[0] / (value - reach[0])) ** clusters
-    return _Spread(low, high, p_le_0, clusters, "constant")
+        unseen = 1.0 - (alpha / 2) ** (1.0 / clusters)
+        low = value - unseen * (value - reach[0])
+        high = value + unseen * (reach[1] - value)
+    ends = reach or (-math.inf, math.inf)
+    le_0, ge_0 = _sign_tail(value, ends[0], clusters), _sign_tail(-value, -ends[1], clusters)
+    return _Spread(low, high, le_0, ge_0, clusters, "constant")
+
+
+def _sign_tail(value: float, least: float, clusters: int) -> float:
+    """How likely m units all at `value` are when the true mean is 0 and the others could be as low as `least`."""
+    if value <= 0:
+        return 1.0
+    if math.isinf(least) or least >= 0:
+        return float(0.5**clusters)
+    return float((-least / (value - least)) ** clusters)
 
 
 def _pigeonhole(a_rn: Floats, b_sn: Floats, draws: int, rng: np.random.Generator) -> Floats:

@@ -188,6 +188,21 @@ def test_the_built_in_judge_asks_an_endpoint_and_pays_once(
     assert cut.criteria["accuracy"].raw.low < 0.7
 
 
+def test_evaluation_and_sessions_may_lie_apart(world: dict[str, Path], oracle: Path, tmp_path: Path) -> None:
+    """As in a pod, where every artifact has a path of its own."""
+    for name in ("evaluation", "traces"):
+        (tmp_path / name).mkdir()
+    evaluation, traces = tmp_path / "evaluation" / "data", tmp_path / "traces" / "data"
+    shutil.copy(world["test"] / "evaluation.json", evaluation)
+    shutil.copy(world["test"] / "traces.jsonl", traces)
+    inputs = {"judge": oracle, "evaluation": evaluation, "traces": traces}
+    apart = run(Config(draws=100), inputs, tmp_path / "apart", NullProgress())
+    beside = run(Config(draws=100), {"judge": oracle, "evaluation": world["test"]}, tmp_path / "beside", NullProgress())
+    assert apart.digests == beside.digests
+    with pytest.raises(InputError, match="no sessions"):
+        run(Config(), {"judge": oracle, "evaluation": evaluation}, tmp_path / "lost", NullProgress())
+
+
 def test_as_a_process_an_error_is_one_line(
     world: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

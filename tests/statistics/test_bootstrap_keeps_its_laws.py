@@ -31,7 +31,8 @@ def test_swapping_the_runs_negates_the_result_exactly(items: list[tuple[float, f
     assert (back.low, back.high) == (-there.high, -there.low)
     assert (back.low_observed, back.high_observed) == (-there.high_observed, -there.low_observed)
     assert (back.n, back.missing) == (there.n, there.missing)
-    assert there.p_le_0 + back.p_le_0 >= 1.0 - 1e-12 or there.method == "constant"
+    assert (back.p_le_0, back.p_ge_0, back.p) == (there.p_ge_0, there.p_le_0, there.p)
+    assert there.p_le_0 + there.p_ge_0 >= 1.0 - 1e-12 or there.method == "constant"
 
 
 @settings(max_examples=60, deadline=None)
@@ -178,3 +179,20 @@ def test_large_runs_stay_within_memory() -> None:
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert seen.n == 100_000
     assert grown_kib < 128 * 1024  # 400 × 100,000 indices at once would take 320 MiB
+
+
+def test_two_sided_p_of_equal_runs_is_one_and_has_a_floor() -> None:
+    rng = np.random.default_rng(6)
+    a = (rng.random(200) < 0.7).astype(float)
+    assert paired_bootstrap(a, a, seed=1).p == 1.0
+    assert paired_bootstrap(a, a[::-1], seed=1, draws=500).p > 0.5
+    apart = paired_bootstrap(np.ones(200), (rng.random(200) < 0.3).astype(float), seed=1, draws=500)
+    assert apart.p_le_0 == 0.0
+    assert apart.p == pytest.approx(2 / 501)
+
+
+def test_two_sided_p_is_uniform_under_no_difference() -> None:
+    rng = np.random.default_rng(7)
+    p = [paired_bootstrap(rng.random(150) < 0.7, rng.random(150) < 0.7, seed=k, draws=500).p for k in range(1000)]
+    assert np.mean(np.array(p) <= 0.05) == pytest.approx(0.05, abs=0.025)
+    assert np.mean(np.array(p) <= 0.5) == pytest.approx(0.5, abs=0.06)

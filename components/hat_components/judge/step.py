@@ -1,9 +1,10 @@
 """The judge step: scores the sessions of an evaluation, or calibrates a judge on labelled ones.
 
-Inputs: `evaluation` (folder of an evaluate step with traces); `judge` (folder) in place of a built-in one; `labels`
-(JSONL), `calibration` (a calibration of this very judge), `history` (JSONL of calibrations), `cache` (folder of earlier
-answers), all optional. Always holds: a calibration of another judge is refused; calibration takes calibration items or
-labels, never the test set's own truth. Not here: who labels, what is decided from the scores.
+Inputs: `evaluation` (folder of an evaluate step, or its evaluation.json); all others optional: `traces` (traces.jsonl,
+else the one beside the evaluation), `judge` (folder) in place of a built-in one, `labels` (JSONL), `calibration` (of
+this very judge), `history` (JSONL of calibrations), `cache` (folder of earlier answers). Always holds: a calibration of
+another judge is refused; calibration takes calibration items or labels, never the test set's own truth. Not here: who
+labels, what is decided from the scores.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     if config.endpoint:
         judge = judge.at(config.endpoint, config.endpoint_model)
     folder = require_path(inputs, "evaluation")
+    beside = folder / "traces.jsonl" if folder.is_dir() else folder.with_name("traces.jsonl")
+    traces = require_path(inputs, "traces") if "traces" in inputs else beside
     evaluation = load_evaluation(folder)
-    subjects = list(subjects_of_evaluation(evaluation, read_traces(folder), config.suite, judge.rubric))
+    subjects = list(subjects_of_evaluation(evaluation, read_traces(traces), config.suite, judge.rubric))
     subjects = subjects[: config.subjects]
     if not subjects:
         raise InputError("there is nothing to judge", place=str(folder), cure="evaluate with traces: true")
@@ -63,10 +66,18 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
             made.model_dump_json(indent=1),
             _calibrated(config, made, history, out, progress),
         )
+    file = folder / "evaluation.json" if folder.is_dir() else folder
     judged = judged_result(
-        judge, judgements, calibration, evaluation=digest_file(_file(folder, "evaluation.json")), suite=config.suite,
-        level=config.level, draws=config.draws, seed=config.seed, usage=usage,
-    )  # fmt: skip
+        judge,
+        judgements,
+        calibration,
+        evaluation=digest_file(file),
+        suite=config.suite,
+        level=config.level,
+        draws=config.draws,
+        seed=config.seed,
+        usage=usage,
+    )
     metrics: dict[str, float] = {}
     for name, found in judged.criteria.items():
         metrics |= {f"{name}.raw": found.raw.value or 0.0, f"{name}.missing": float(sum(found.missing.values()))}
@@ -75,22 +86,16 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     return _finish(out, progress, "judged", judged.model_dump_json(indent=1), metrics)
 
 
-def read_traces(folder: Path) -> Iterator[TraceRecord]:
-    """The sessions beside an evaluation; InputError where there are none or one is damaged."""
-    file = _file(folder, "traces.jsonl")
+def read_traces(file: Path) -> Iterator[TraceRecord]:
+    """The sessions of a JSONL file; InputError where there are none or one is damaged."""
+    if not file.is_file():
+        raise InputError("there are no sessions", place=str(file), cure="evaluate with traces: true")
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
                 yield TraceRecord.model_validate_json(line)
             except ValidationError as error:
                 raise InputError("not a session", place=f"{file}:{number}", cure="evaluate again") from error
-
-
-def _file(folder: Path, name: str) -> Path:
-    path = folder / name if folder.is_dir() else folder.parent / name
-    if not path.is_file():
-        raise InputError(f"there is no {name}", place=str(folder), cure="evaluate with traces: true")
-    return path
 
 
 def _budget(config: Config) -> Budget:
