@@ -113,7 +113,7 @@ def _main(order: _Order) -> None:
     """Body of KFP's process: compile the job's pipeline and run it."""
     os.setpgid(0, 0)
     worker.end_with_parent()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     worker.redirect(order.log)
     os.environ.update(order.job.environment)
     os.environ[RUN_VARIABLE] = str(order.folder.resolve())

@@ -20,7 +20,7 @@ from hat_components.step import StepResult
 from hat_pipelines.errors import DagError
 from hat_pipelines.execute import execute
 from hat_pipelines.runs import StepFolder, write_text
-from hat_pipelines.worker import write_outcome
+from hat_pipelines.worker import redirect, write_outcome
 
 Inputs = Mapping[str, tuple[str, str]]
 """Input name → (folder, artifact); artifact "" where the folder itself is meant, which the run brought."""
@@ -38,10 +38,12 @@ def resolve(folder: Path, artifact: str) -> Path:
     return path
 
 
-def perform(component: str, config: str, inputs: Inputs, out: Path) -> int:
-    """Run a step into the step folder `out`; returns the exit code."""
+def perform(component: str, config: str, inputs: Inputs, out: Path, *, log: bool = False) -> int:
+    """Run a step into the step folder `out`; returns the exit code. `log`: what it prints goes to the folder's log."""
     step = StepFolder(out)
     step.prepare(json.loads(config))
+    if log:
+        redirect(step.log)
     paths = {name: resolve(Path(folder), artifact) for name, (folder, artifact) in inputs.items()}
     outcome = execute(component, step.config, paths, step.work, step.progress)
     if not isinstance(outcome, StepResult):
@@ -63,7 +65,7 @@ def in_kfp(step: str, component: str, config: str, inputs: Inputs, out: str, met
         if not target.is_symlink():
             target.symlink_to(folder)
         target = folder
-    if code := perform(component, config, inputs, target):
+    if code := perform(component, config, inputs, target, log=bool(run)):
         sys.exit(code)
     return measure(target, metric) if metric else 0.0
 

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
@@ -28,7 +28,7 @@ from hat_pipelines.runs import Fault, write_json
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 GRACE_S = 5.0
-"""Seconds that a step gets to end by itself after SIGINT, before SIGKILL."""
+"""Seconds that a step gets to end by itself after SIGTERM, before SIGKILL."""
 HEAVY = ("base", "sft", "evaluate", "opd", "rl", "mtp")
 """Components that import torch."""
 RESUMABLE = ("base", "sft", "opd", "rl", "mtp")
@@ -106,7 +106,7 @@ class Workers:
         self._light = multiprocessing.get_context("spawn") if heavy else self._server
         self._alive: list[Attempt] = []
         self._server.set_forkserver_preload([*LIGHT, *(PRELOAD if heavy else ())])
-        with thread_variables(threads):
+        with thread_variables(threads), _deaf():
             forkserver.ensure_running()
 
     def __enter__(self) -> Workers:
@@ -118,7 +118,7 @@ class Workers:
     def start(self, task: Task, limit_s: float | None = None) -> Attempt:
         """Start a step's process."""
         context = self._server if task.component in HEAVY else self._light
-        with thread_variables(self._threads):
+        with thread_variables(self._threads), _deaf():
             process = context.Process(target=main, args=(task,), name=f"hat-{task.component}")
             process.start()
         attempt = Attempt(process, limit_s)
@@ -130,7 +130,7 @@ def stop(attempts: Sequence[Attempt], grace_s: float = GRACE_S) -> None:
     """Ask all to end, wait up to `grace_s`, then end them; returns when none is left."""
     running = [attempt for attempt in attempts if attempt.exit_code() is None]
     for attempt in running:
-        attempt.signal(signal.SIGINT)
+        attempt.signal(signal.SIGTERM)  # ends one at once that is too young to have a handler for it
     deadline = time.monotonic() + grace_s
     while running and (left := deadline - time.monotonic()) > 0:
         wait([attempt.sentinel for attempt in running], timeout=left)
@@ -143,7 +143,20 @@ def stop(attempts: Sequence[Attempt], grace_s: float = GRACE_S) -> None:
 
 
 @contextlib.contextmanager
-def thread_variables(threads: int) -> Any:
+def _deaf() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, which a terminal sends to all of them: ending them is the runner's part."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def thread_variables(threads: int) -> Iterator[None]:
     """Thread variables as the children must find them before they import numpy or torch."""
     saved = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update({name: str(threads) for name in THREAD_VARIABLES})
@@ -162,7 +175,6 @@ def main(task: Task) -> None:
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     redirect(task.log)
     os.environ.update({name: str(task.threads) for name in THREAD_VARIABLES})

@@ -70,18 +70,25 @@ def test_a_failed_step_names_step_cure_and_log(hat: Hat, toy_profile: Path, tmp_
     assert log.is_file()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "runner", "send"),
+    [(signal.SIGINT, "local", os.killpg), (signal.SIGTERM, "local", os.kill), (signal.SIGINT, "kfp", os.killpg)],
+    ids=["terminal", "terminated", "kfp"],
+)
 def test_ctrl_c_in_a_step_ends_everything_and_can_be_resumed(
-    number: signal.Signals, spawn: Callable[..., Any], waiting_profile: Path, tmp_path: Path
+    number: int, runner: str, send: Any, spawn: Callable[..., Any], waiting_profile: Path, tmp_path: Path
 ) -> None:
-    process = spawn("run", "--profile", waiting_profile, "--runs-dir", tmp_path / "runs", "--name", "c")
+    """A terminal sends Ctrl-C to the whole process group: runner, fork server and all."""
+    process = spawn(
+        "run", "--profile", waiting_profile, "--runs-dir", tmp_path / "runs", "--name", "c", "--runner", runner
+    )
     pids = tmp_path / "pids"
     for line in process.stderr:
         if line.split() == ["wait", "started"]:
             break
     while not pids.exists() and process.poll() is None:
         os.sched_yield()
-    os.kill(process.pid, number)
+    send(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""

@@ -12,7 +12,12 @@ from pathlib import Path
 from hat_components.step import Progress, StepResult
 from tests.pipelines.toys.wait.config import Config
 
-CHILD = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); signal.pause()"
+CHILD = """
+import signal
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+signal.pause()
+"""
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
