@@ -81,7 +81,7 @@ def test_wilcoxon_agrees_with_scipy_and_survives_ties() -> None:
     assert (tied.p, tied.nonzero, tied.n, tied.missing) == (1.0, 0, 5, 1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_corrections_agree_with_statsmodels(p: list[float]) -> None:
     assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
