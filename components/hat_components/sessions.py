@@ -130,6 +130,8 @@ def play_scored(
         traces = play(scenario, played, actor, wrap=wrap, count=count)
         for (item, state), trace in zip(part, traces, strict=True):
             yield Played(item, state, trace, tuple(scenario.score(state.harness, item, trace)))
+        if (forget := getattr(model, "forget", None)) is not None:
+            forget()  # a local model's caches of sessions that are over
 
 
 class _Renamed:
