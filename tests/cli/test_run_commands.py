@@ -119,3 +119,36 @@ def test_a_killed_run_leaves_no_process_and_can_be_resumed(
             os.sched_yield()
     plan = hat("run", "--resume", "k", "--runs-dir", tmp_path / "runs", "--dry-run", "--output", "json").json()
     assert [step["action"] for step in plan["steps"]] == ["keep", "run"]
+
+
+def test_the_cache_is_collected_when_asked(hat: Hat, toy_profile: Path, tmp_path: Path) -> None:
+    hat("run", "--profile", toy_profile, "--runs-dir", tmp_path / "runs", "--only", "draw")
+    collect = ["cache", "gc", "--days", "0", "--runs-dir", tmp_path / "runs", "--output", "json"]
+    told = hat(*collect, "--dry-run").json()
+    assert (told["entries"], told["changed"]) == (1, False)
+    done = hat(*collect).json()
+    assert (done["entries"], done["changed"]) == (1, True)
+    again = hat(*collect).json()
+    assert (again["entries"], again["changed"]) == (0, False)
+
+
+def test_pipelines_are_listed_and_compiled_once(hat: Hat, tmp_path: Path) -> None:
+    assert {one["name"] for one in hat("pipeline", "list", "--output", "json").json()} == {"evaluate", "train"}
+    compiled = ["pipeline", "compile", "evaluate", "--to", tmp_path / "yaml", "--output", "json"]
+    assert all(one["changed"] for one in hat(*compiled, "--dry-run").json())
+    assert not (tmp_path / "yaml").exists()
+    assert all(one["changed"] for one in hat(*compiled).json())
+    assert not any(one["changed"] for one in hat(*compiled).json())
+
+
+def test_doctor_names_what_is_missing_and_fails_only_for_what_is_needed(
+    hat: Hat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = hat("doctor", "--runs-dir", tmp_path, "--output", "json")
+    assert (told.code, told.json()["ok"]) == (0, True)
+    assert {"python", "training", "disk", "cores"} <= {one["check"] for one in told.json()["findings"]}
+    monkeypatch.setattr("hatstack.cli.doctor.LEAST_DISK_GIB", 1e9)
+    short = hat("doctor", "--runs-dir", tmp_path, "--output", "json")
+    assert short.code == 1
+    assert [one["check"] for one in short.json()["findings"] if one["state"] == "bad"] == ["disk"]
+    assert short.error()["kind"] == "check_failed"
