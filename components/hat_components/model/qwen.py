@@ -28,6 +28,9 @@ transformers_logging.disable_progress_bar()  # standard error is for people; a b
 CAUSAL = "hat_causal"
 """Name of the training attention in transformers' AttentionInterface."""
 
+BLOCK = 192
+"""Queries at a time in training attention."""
+
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _DTYPES = ("F32", "BF16", "F16")
 
@@ -78,10 +81,11 @@ def causal_attention(
     dropout: float = 0.0,
     **_: object,
 ) -> tuple[torch.Tensor, None]:
-    """Plain causal attention for right-padded training batches: a padded token is never looked at by a real one.
+    """Causal attention for right-padded training batches: a padded token is never looked at by a real one.
 
-    At these sizes its backward pass is three times as fast on a CPU as the flash kernel's. `query` is [B, H, T, D],
-    `key` and `value` have as many heads or fewer. Returns [B, T, H, D].
+    It works on blocks of queries against the keys before their end, so that half of the square is never computed. At
+    these sizes its backward pass is some times as fast on a CPU as the flash kernel's. `query` is [B, H, T, D], `key`
+    and `value` have as many heads or fewer. Returns [B, T, H, D].
     """
     if attention_mask is not None or dropout:
         raise ValueError("this attention is for right-padded batches without mask or dropout")
@@ -89,11 +93,16 @@ def causal_attention(
     if groups > 1:
         key = key.repeat_interleave(groups, dim=1)
         value = value.repeat_interleave(groups, dim=1)
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = torch.matmul(query * scale, key.transpose(-1, -2))  # [B, H, T, T]
-    scores = scores + _mask(query.shape[2], scores.dtype)
-    weights = torch.softmax(scores, dim=-1, dtype=scores.dtype)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
+    query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    turned, length = key.transpose(-1, -2), query.shape[2]
+    mixed = []
+    for start in range(0, length, BLOCK):
+        end = min(length, start + BLOCK)
+        scores = torch.matmul(query[:, :, start:end], turned[..., :end])  # [B, H, <=BLOCK, end]
+        scores = scores + _mask(length, scores.dtype)[start:end, :end]  # bfloat16 where autocast says so
+        weights = torch.softmax(scores, dim=-1, dtype=scores.dtype)
+        mixed.append(torch.matmul(weights, value[:, :, :end]))
+    return torch.cat(mixed, dim=2).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(CAUSAL, causal_attention)

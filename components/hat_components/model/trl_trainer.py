@@ -106,7 +106,7 @@ def _arguments(scratch: str, clip: float) -> SFTConfig:
         max_grad_norm=clip,
         use_cpu=not torch.cuda.is_available(),
         bf16=False,  # the loss casts; a wrapped forward would cast twice
-        gradient_checkpointing=False,
+        activation_checkpointing=False,
         dataset_kwargs={"skip_prepare_dataset": True},
         logging_strategy="no",
         save_strategy="no",
