@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.cluster.controlplane.fixture import cluster, kube, namespace
+from tests.cluster.controlplane.fixture import cluster, controller, kube, namespace
 
-__all__ = ["cluster", "kube", "namespace"]
+__all__ = ["cluster", "controller", "kube", "namespace"]

@@ -97,6 +97,8 @@ def runtime() -> Manifest:
         ],
         "ports": [{"containerPort": 8080, "protocol": "TCP"}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": 8080}},
+        # The gateway hears of a leaving pod a moment later than the pod itself.
+        "lifecycle": {"preStop": {"sleep": {"seconds": 1}}},
         "resources": {
             "requests": {"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": "1"},
             "limits": {"nvidia.com/gpu": "1"},

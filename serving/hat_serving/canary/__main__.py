@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -25,6 +26,8 @@ async def run(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     inside = "KUBERNETES_SERVICE_HOST" in os.environ and arguments.kubeconfig is None
+    if arguments.kubeconfig is not None:
+        os.environ["KUBECONFIG"] = str(arguments.kubeconfig)
     kube = Kube.in_cluster() if inside else Kube.from_kubeconfig(arguments.kubeconfig)
     settings = Settings(
         namespaces=tuple(arguments.namespace),
@@ -51,6 +54,8 @@ def main() -> int:
     parser.add_argument("--lease-seconds", type=float, default=15.0)
     parser.add_argument("--health-port", type=int, default=8081)
     parser.add_argument("--metrics-port", type=int, default=9108)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     return asyncio.run(run(parser.parse_args()))
 
 

@@ -9,6 +9,7 @@ it again as a candidate. Not here: decisions (machine), writes to routes (backen
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -21,6 +22,7 @@ import kopf
 from hat_serving.canary.backends import TrafficBackend, backend_for
 from hat_serving.canary.driver import Look, Wishes, look
 from hat_serving.canary.errors import ClusterError, InvalidRolloutError
+from hat_serving.canary.health import Health
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.lease import LeaderLease
 from hat_serving.canary.metrics import Prometheus, QueryMetrics
@@ -30,6 +32,7 @@ from hat_serving.canary.spec import API_VERSION, GROUP, KIND, RESUME_ANNOTATION,
 from hat_serving.canary.state import TERMINAL, State, from_status, to_status
 from hat_serving.errors import RolloutError
 
+log = logging.getLogger("hatstack.canary")
 PLURAL = "canaryrollouts"
 VERSION = API_VERSION.rpartition("/")[2]
 LEASE = "hatstack-canary-controller"
@@ -48,7 +51,7 @@ class Settings:
     """Seconds between two looks at one rollout."""
     lease_seconds: float = 15.0
     health_port: int = 8081
-    """Liveness endpoint `/healthz`; 0: none."""
+    """Port of `/healthz`; 0: none."""
     metrics_port: int = 9108
     """Prometheus endpoint; 0: none."""
 
@@ -60,12 +63,18 @@ class Controller:
         self._kube, self._settings = kube, settings
         self.registry = kopf.OperatorRegistry()
         self._observer = Observer(kube)
+        self._health = Health(0, 1.0)
+        kopf.on.login(registry=self.registry)(_login)
         kopf.on.startup(registry=self.registry)(self._configure)
-        kopf.timer(GROUP, VERSION, PLURAL, registry=self.registry, interval=settings.interval)(self._timer)
+        kopf.timer(GROUP, VERSION, PLURAL, registry=self.registry, interval=settings.interval, when=_open)(self._timer)
         kopf.on.delete(GROUP, VERSION, PLURAL, registry=self.registry)(self._delete)
 
     async def run(self, stop: asyncio.Event) -> bool:
         """Waits for the Lease, acts while it is held. True: told to stop; False: the Lease was lost."""
+        async with Health(self._settings.health_port, self._settings.lease_seconds * 4) as self._health:
+            return await self._run(stop)
+
+    async def _run(self, stop: asyncio.Event) -> bool:
         identity = self._settings.identity or f"{socket.gethostname()}-{os.getpid()}"
         lease = LeaderLease(self._kube, self._settings.lease_namespace, LEASE, identity, self._settings.lease_seconds)
         while not await self._held(lease):
@@ -86,8 +95,10 @@ class Controller:
         renewed = time.monotonic()
         while not await _stopped(stop, lease.duration / 5):
             if operator.done():
+                # kopf takes SIGTERM for itself and ends; an error of its own is raised here.
                 await operator
-                return False
+                stop.set()
+                return True
             if await self._held(lease):
                 renewed = time.monotonic()
             elif time.monotonic() - renewed > lease.duration * 2 / 3:
@@ -95,19 +106,18 @@ class Controller:
         return True
 
     async def _held(self, lease: LeaderLease) -> bool:
+        self._health.beat()
         try:
             return await asyncio.to_thread(lease.step, time.monotonic())
         except ClusterError:
             return False
 
     async def _operate(self, stop: threading.Event) -> None:
-        port = self._settings.health_port
         await kopf.operator(
             registry=self.registry,
             standalone=True,
             namespaces=self._settings.namespaces,
             clusterwide=not self._settings.namespaces,
-            liveness_endpoint=f"http://0.0.0.0:{port}/healthz" if port else None,
             stop_flag=stop,
         )
 
@@ -118,6 +128,7 @@ class Controller:
         settings.posting.enabled = False
         settings.watching.server_timeout = 60
         settings.execution.max_workers = 8
+        settings.scanning.disabled = True
 
     def _timer(self, name: str, namespace: str, **_: Any) -> None:
         found = self._kube.get(API_VERSION, KIND, name, namespace)
@@ -154,6 +165,8 @@ class Controller:
             if error.code in (404, 409):
                 return None
             raise kopf.TemporaryError(str(error), delay=self._settings.interval) from error
+        if done.trouble:
+            log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], done.trouble)
         self._observer.record(found, spec, before, done)
         return done
 
@@ -185,6 +198,16 @@ class Controller:
             self._kube.patch(
                 API_VERSION, KIND, metadata["name"], metadata["namespace"], {"status": status}, status=True
             )
+
+
+def _open(status: Any, **_: Any) -> bool:
+    """Whether there is still something to do."""
+    return status.get("phase", "Pending") not in TERMINAL
+
+
+def _login(**details: Any) -> Any:
+    """In a pod the service account, whose token rotates; else the kubeconfig."""
+    return kopf.login_with_service_account(**details) or kopf.login_with_kubeconfig(**details)
 
 
 def _quietly(release: Any) -> None:

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of CanaryRollout, made from the models, so that the API server and the controller read one language.
+"""The CustomResourceDefinition of CanaryRollout, made from the models, so that API server and controller speak one language.
 
 `python -m hat_serving.canary.crd` prints it; charts/hatstack/files/crds holds the result, and a test keeps the two equal. What a
 schema cannot say stands in CEL rules, which the API server checks at every write. Not here: KServe's own rules (preflight).
@@ -63,7 +63,9 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
     "Bound": (("has(self.atLeast) || has(self.atMost)", "give atLeast, atMost or both"),),
     "Target": (
         (
-            "self.backend != 'httproute' || (has(self.inferenceService) ? has(self.canary) && !has(self.stableService) && !has(self.canaryService) : has(self.route) && has(self.stableService) && has(self.canaryService))",
+            "self.backend != 'httproute' || (has(self.inferenceService)"
+            " ? has(self.canary) && !has(self.stableService) && !has(self.canaryService)"
+            " : has(self.route) && has(self.stableService) && has(self.canaryService))",
             "httproute needs inferenceService and canary, or route, stableService and canaryService",
         ),
         (
@@ -88,7 +90,8 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
             "an analysis step needs metrics",
         ),
         (
-            "self.steps.all(s, !has(s.analysis) || !has(s.analysis.metrics) || s.analysis.metrics.all(n, self.metrics.exists(m, m.name == n)))",
+            "self.steps.all(s, !has(s.analysis) || !has(s.analysis.metrics)"
+            " || s.analysis.metrics.all(n, self.metrics.exists(m, m.name == n)))",
             "an analysis names a metric that does not exist",
         ),
         (

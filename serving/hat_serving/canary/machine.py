@@ -52,7 +52,7 @@ def advance(spec: RolloutSpec, state: State, seen: Observation, *, settle: float
     if seen.abort and state.phase != "Aborting":
         state = _abort(state, seen, "AbortRequested", "someone asked for it")
     if state.phase == "Aborting":
-        return _aborting(state, seen)
+        return _aborting(state, seen, settle)
     if state.phase == "Promoting":
         return _promoting(spec, state, seen, settle)
     if state.phase == "Pending":
@@ -79,7 +79,9 @@ def _pending(spec: RolloutSpec, state: State, seen: Observation, settle: float) 
     if not seen.ready:
         since = seen.now if state.waiting_since is None else state.waiting_since
         if seen.now - since > spec.progress_deadline:
-            return _aborting(_abort(state, seen, "CanaryNotReady", seen.note or "the canary never got ready"), seen)
+            return _aborting(
+                _abort(state, seen, "CanaryNotReady", seen.note or "the canary never got ready"), seen, settle
+            )
         return Transition(_say(state, "WaitingForCanary", seen.note, waiting_since=since), (Prepare(),))
     begun = state.model_copy(update={"phase": "Progressing", "waiting_since": None})
     return _in_steps(spec, _enter(spec, begun, 0), seen, settle)
@@ -116,7 +118,7 @@ def _in_steps(spec: RolloutSpec, state: State, seen: Observation, settle: float)
     state = _in_force(state, seen)
     state, failed = _take_in(spec, state, seen)
     if failed:
-        return _aborting(_abort(state, seen, "AnalysisFailed", failed), seen)
+        return _aborting(_abort(state, seen, "AnalysisFailed", failed), seen, settle)
     if seen.paused and state.pause_reason != "Inconclusive":
         return _measure_background(_pause(state, seen, "Requested", "paused by request"), seen)
     unclear = [tally.name for tally in state.background if tally.outcome == "inconclusive"]
@@ -142,7 +144,9 @@ def _hold(spec: RolloutSpec, state: State, seen: Observation, settle: float) -> 
     lost = {"matched_since": None, "clock_started": None, "waiting_since": since}
     if seen.now - since > spec.progress_deadline:
         what = "the canary is not ready" if not seen.ready else f"the split stays at {seen.effective} %"
-        return _aborting(_abort(state, seen, "ProgressDeadlineExceeded", f"{what}; {seen.note}".rstrip("; ")), seen)
+        return _aborting(
+            _abort(state, seen, "ProgressDeadlineExceeded", f"{what}; {seen.note}".rstrip("; ")), seen, settle
+        )
     reason = "WaitingForSplit" if seen.ready else "CanaryNotReady"
     return Transition(_say(state, reason, seen.note, **lost), (SetWeight(state.desired_weight),))
 
@@ -212,7 +216,9 @@ def _promoting(spec: RolloutSpec, state: State, seen: Observation, settle: float
     """All traffic to the canary, and only then it becomes the stable version."""
     since = seen.now if state.waiting_since is None else state.waiting_since
     if seen.now - since > spec.progress_deadline:
-        return _aborting(_abort(state, seen, "ProgressDeadlineExceeded", seen.note or "promotion did not finish"), seen)
+        return _aborting(
+            _abort(state, seen, "ProgressDeadlineExceeded", seen.note or "promotion did not finish"), seen, settle
+        )
     if seen.effective == 100 and seen.ready:
         matched = seen.now if state.matched_since is None else state.matched_since
         state = _say(state, "Promoting", seen.note, matched_since=matched, waiting_since=since)
@@ -221,10 +227,14 @@ def _promoting(spec: RolloutSpec, state: State, seen: Observation, settle: float
     return Transition(state, (SetWeight(100),))
 
 
-def _aborting(state: State, seen: Observation) -> Transition:
-    """All traffic back to the stable version, then the canary goes."""
+def _aborting(state: State, seen: Observation, settle: float) -> Transition:
+    """All traffic back to the stable version, and once that has settled, the canary goes."""
     if seen.effective != 0:
-        return Transition(state, (SetWeight(0),))
+        return Transition(state.model_copy(update={"matched_since": None}), (SetWeight(0),))
+    since = seen.now if state.matched_since is None else state.matched_since
+    state = state.model_copy(update={"matched_since": since})
+    if seen.now - since < settle:
+        return Transition(state)
     if not seen.retired:
         return Transition(state, (Retire(),))
     return Transition(state.model_copy(update={"phase": "Degraded", "finished_at": seen.now}))

@@ -345,4 +345,4 @@ def read_spec(raw: dict[str, Any]) -> RolloutSpec:
         return RolloutSpec.model_validate(raw)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, entry['loc'])) or 'spec'}: {entry['msg']}" for entry in error.errors()]
-        raise InvalidRolloutError("; ".join(lines), place="spec", cure="see docs/canary.md for the fields") from error
+        raise InvalidRolloutError("; ".join(lines), place="spec", cure="see docs/cluster-canary.md for the fields") from error

@@ -137,22 +137,20 @@ class Workload:
         self._patch(found, [op])
 
     def gone(self) -> bool:
-        """Whether nothing of the canary is left."""
+        """Whether nothing of the canary is left. The Deployment is asked first: its autoscaler outlives it."""
         found = self.service()
         if found is None:
             return True
-        return (
-            self.entry(found) is None
-            and not self._left_behind(found)
-            and self._workload_of(self.canary_service) is None
-        )
+        return self.entry(found) is None and self._workload_of(self.canary_service) is None and not self._others(found)
 
     def settled(self, found: Manifest) -> bool:
-        """Whether KServe has acted upon the present generation, the service is ready and nothing is left behind."""
-        status = found.get("status", {})
-        seen = status.get("observedGeneration") == found["metadata"]["generation"]
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or [])
-        return seen and ready and not self._left_behind(found)
+        """Whether the service is ready and nothing of an earlier predictor is left.
+
+        `observedGeneration` is no help: on KServe 0.20 it may stay behind for good after a promotion.
+        """
+        conditions = found.get("status", {}).get("conditions") or []
+        ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+        return ready and not self._others(found)
 
     def tidy(self, found: Manifest | None = None) -> None:
         """Deletes HTTPRoutes and autoscalers that KServe leaves when a predictor's Deployment is gone."""
@@ -160,25 +158,30 @@ class Workload:
         for api_version, kind, name in self._left_behind(found):
             self._kube.delete(api_version, kind, name, self._namespace)
 
-    def _left_behind(self, found: Manifest) -> list[tuple[str, str, str]]:
-        """
-
-        ApiVersion, kind, name) of objects of this InferenceService that are named after a Deployment that is gone.
-        """
+    def _others(self, found: Manifest) -> list[tuple[str, str, str]]:
+        """(apiVersion, kind, name) of this InferenceService's routes and autoscalers for predictors it no longer has."""
         wanted = {self.stable_service(found)}
         wanted |= {predictor_name(self.name, e["predictor"].get("name", "")) for e in found["spec"].get("canary") or []}
-        left = []
-        for api_version, kind in (
-            ("autoscaling/v2", "HorizontalPodAutoscaler"),
-            ("gateway.networking.k8s.io/v1", "HTTPRoute"),
-        ):
-            for entry in self._kube.list(api_version, kind, self._namespace):
-                name = entry["metadata"]["name"]
-                owners = entry["metadata"].get("ownerReferences") or []
-                ours = any(owner["uid"] == found["metadata"]["uid"] for owner in owners)
-                if ours and name.endswith("-predictor") and name not in wanted and self._workload_of(name) is None:
-                    left.append((api_version, kind, name))
-        return left
+        kinds = (("autoscaling/v2", "HorizontalPodAutoscaler"), ("gateway.networking.k8s.io/v1", "HTTPRoute"))
+        return [
+            (api_version, kind, entry["metadata"]["name"])
+            for api_version, kind in kinds
+            for entry in self._kube.list(api_version, kind, self._namespace)
+            if entry["metadata"]["name"].endswith("-predictor")
+            and entry["metadata"]["name"] not in wanted
+            and self._belongs(entry, found)
+        ]
+
+    def _belongs(self, entry: Manifest, found: Manifest) -> bool:
+        """By owner, or by label: KServe makes a canary's autoscaler without an owner."""
+        owners = entry["metadata"].get("ownerReferences") or []
+        labels = entry["metadata"].get("labels") or {}
+        ours = any(owner["uid"] == found["metadata"]["uid"] for owner in owners)
+        return ours or (not owners and labels.get("serving.kserve.io/inferenceservice") == self.name)
+
+    def _left_behind(self, found: Manifest) -> list[tuple[str, str, str]]:
+        """Those of them whose Deployment is gone already: KServe will not come back for them."""
+        return [entry for entry in self._others(found) if self._workload_of(entry[2]) is None]
 
     def _workload_of(self, name: str) -> Manifest | None:
         return self._kube.get("apps/v1", "Deployment", name, self._namespace)
@@ -235,7 +238,7 @@ def with_uri(predictor: Manifest, uri: str) -> Manifest:
             rest = [entry for entry in container.get("env") or [] if entry["name"] != "STORAGE_URI"]
             container["env"] = [*rest, {"name": "STORAGE_URI", "value": uri}]
             return predictor
-    raise BackendError("the predictor has neither a model nor a container kserve-container", cure="see docs/canary.md")
+    raise BackendError("the predictor has neither a model nor a container kserve-container", cure="see docs/cluster-canary.md")
 
 
 def storage_uri(predictor: Manifest) -> str:

@@ -1,6 +1,6 @@
 """Compiles the control plane's programs from their Go modules into a cache outside the repository.
 
-The folder of a build is named by the digest of go.mod and go.sum, and it gets that name only when it is complete: a
+The folder of a build is named by the digest of go.mod, go.sum and linker flags, and it gets that name only when it is complete: a
 build that was cut short leaves nothing that looks finished. Go's own build cache makes the next try continue where
 the last one stopped. The build needs the `go` command and Go's module proxy; later starts need neither.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def cache_root() -> Path:
 
 def key() -> str:
     """Name of the build that this checkout wants."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_linker_flags().encode())
     for name in ("go.mod", "go.sum"):
         digest.update((MODULE / name).read_bytes())
     return digest.hexdigest()[:16]
@@ -46,6 +47,15 @@ def folder() -> Path:
     if not found.is_dir():
         raise NotBuiltError("the programs of the control plane are not built", place=str(found), cure=CURE)
     return found
+
+
+def _linker_flags() -> str:
+    """No debug information, and the version that the API server tells its clients, as upstream's own build sets it."""
+    version = re.findall(r"k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text())[0]
+    major, minor, _ = version.removeprefix("v").split(".")
+    package = "k8s.io/component-base/version"
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return " ".join(["-s", "-w", *(f"-X={package}.{key}={value}" for key, value in values.items())])
 
 
 @contextmanager
@@ -92,7 +102,7 @@ def build(jobs: int | None = None) -> Path:
 
 def _compile(out: Path, total: int, jobs: int | None) -> None:
     """Runs `go build` and shows how far it is: `-v` prints one line for each package that is compiled anew."""
-    argv = ["go", "build", "-v", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", f"{out}{os.sep}"]
+    argv = ["go", "build", "-v", "-mod=readonly", "-trimpath", f"-ldflags={_linker_flags()}", "-o", f"{out}{os.sep}"]
     argv += [f"-p={jobs}"] if jobs else []
     started, shown, compiled, tail = time.monotonic(), 0.0, 0, list[str]()
     with subprocess.Popen([*argv, "tool"], cwd=MODULE, stderr=subprocess.PIPE, text=True) as process:

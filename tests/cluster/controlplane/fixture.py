@@ -1,5 +1,6 @@
 """pytest fixtures: one cluster per test session, one namespace per test.
 
+    controller  the canary controller, installed by its chart
     cluster     a running Cluster; stopped at the end of the session, whatever happened
     kube        the official client's connection to it, with all rights
     namespace   a fresh namespace, deleted after the test (the deletion is not waited for)
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from hat_serving.canary.kube import Kube
-from tests.cluster.controlplane.cluster import Cluster
+from tests.cluster.controlplane.cluster import REPOSITORY, Cluster
 from tests.cluster.controlplane.errors import ControlPlaneError
 
 
@@ -41,3 +42,17 @@ def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
     name = made["metadata"]["name"]
     yield name
     kube.delete("v1", "Namespace", name)
+
+
+@pytest.fixture(scope="session")
+def controller(cluster: Cluster, kube: Kube) -> str:
+    """The chart's canary controller, two replicas, installed by Helm; the namespace it runs in."""
+    import helm_python
+
+    namespace = "hatstack-system"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
+    values = {"console": {"enabled": False}, "controller": {"interval": 0.2, "leaseSeconds": 3}}
+    with helm_python.Config(kubeconfig_path=cluster.kubeconfig, namespace=namespace) as helm:
+        helm.install(REPOSITORY / "charts" / "hatstack", "hatstack", values, namespace=namespace)
+    return namespace

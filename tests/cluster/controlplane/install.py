@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -68,8 +69,25 @@ async def settings(api: Api, folder: Path) -> None:
     ingress.update(enableGatewayApi=True, disableIstioVirtualHost=True)
     config["data"]["ingress"] = json.dumps(ingress)
     config["data"]["deploy"] = json.dumps({"defaultDeploymentMode": "Standard"})
-    for entry in (config, GATEWAY_CLASS, GATEWAY):
+    for entry in (config, GATEWAY_CLASS, GATEWAY, _version_mark()):
         await api.apply(entry)
+
+
+def _version_mark() -> Manifest:
+    """KServe's manager runs outside the cluster; an empty Deployment of its usual name tells which version it is."""
+    version = re.findall(r"github.com/kserve/kserve (v\S+)", (Path(__file__).parent / "go.mod").read_text())[0]
+    labels = {"control-plane": "kserve-controller-manager"}
+    container = {"name": "manager", "image": f"kserve/kserve-controller:{version}"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "kserve-controller-manager", "namespace": "kserve"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
 
 
 def webhook_certificate(pki: Path, temporary: Path) -> None:

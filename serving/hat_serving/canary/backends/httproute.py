@@ -18,7 +18,8 @@ from hat_serving.canary.workload import Workload
 class HttpRoute:
     """Backend `httproute`."""
 
-    settle = 0.0
+    settle = 1.0
+    """A gateway reports a route a moment before its proxies follow it."""
 
     def __init__(self, kube: Kube, namespace: str, target: HttpRouteTarget) -> None:
         self._kube, self._namespace, self._target = kube, namespace, target
@@ -58,9 +59,13 @@ class HttpRoute:
             return
         found = _existing(workload)
         if workload.is_stable(found) and workload.entry(found) is not None:
-            if workload.stable_rolled_out(found)[0]:
-                self._split(found).write(0)
+            if not workload.stable_rolled_out(found)[0]:
+                return
+            split = self._split(found)
+            if split.read()[0] == 0:
                 workload.drop_entry()
+            else:
+                split.write(0)
             return
         workload.promote()
 
@@ -100,17 +105,21 @@ class HttpRoute:
         rolled_out, missing = workload.stable_rolled_out(found)
         entry = workload.entry(found)
         done = entry is None and rolled_out and workload.settled(found)
+        if done and renamed:
+            done = self._route_of(workload, "").alone()
         if not renamed and entry is not None:
             percent, note = self._split(found).read()
             return Reading(100 if rolled_out else percent, ready=True, note=missing or note)
         return Reading(100, ready=True, promoted=done, note=missing or ("" if done else "KServe has not settled yet"))
 
+    def _route_of(self, workload: Workload, stable: str) -> RouteSplit:
+        route = self._target.route or workload.name
+        return RouteSplit(self._kube, self._namespace, route, stable, workload.canary_service)
+
     def _split(self, found: Manifest | None = None) -> RouteSplit:
         target = self._target
         if self._workload is not None and found is not None:
-            route = target.route or self._workload.name
-            stable = self._workload.stable_service(found)
-            return RouteSplit(self._kube, self._namespace, route, stable, self._workload.canary_service)
+            return self._route_of(self._workload, self._workload.stable_service(found))
         return RouteSplit(
             self._kube, self._namespace, target.route or "", target.stable_service or "", target.canary_service or ""
         )

@@ -17,7 +17,7 @@ from hat_serving.canary.workload import Workload
 class IsvcCanary:
     """Backend `isvc-canary`."""
 
-    settle = 0.0
+    settle = 1.0
 
     def __init__(self, kube: Kube, namespace: str, target: IsvcCanaryTarget) -> None:
         self._kube, self._namespace = kube, namespace

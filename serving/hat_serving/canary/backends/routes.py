@@ -33,10 +33,10 @@ class RouteSplit:
         return (None, unseen) if unseen else (percent, "")
 
     def alone(self) -> bool:
-        """Whether the canary's Service is the only one of the two that the route names."""
+        """Whether the canary's Service is the only one that the route leads to."""
         route = self._kube.get(GATEWAY_API, "HTTPRoute", self.name, self._namespace)
         names = {ref["name"] for rule in _rules(route or {}) for ref in rule}
-        return self.canary in names and self.stable not in names
+        return names == {self.canary}
 
     def write(self, percent: int) -> None:
         """Sets the weights. At 0 the canary's reference goes, because a reference to a missing Service answers 500."""

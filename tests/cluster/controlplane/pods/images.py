@@ -31,12 +31,15 @@ class Image:
     entrypoint: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=lambda: dict(BASE))
+    known: bool = True
+    """False: only a container that brings its own command can run it."""
 
 
 WITH_STAND_INS = {**BASE, "PYTHONPATH": str(STAND_INS)}
 TABLE = {
     "kserve/storage-initializer": Image((sys.executable, str(STAND_INS / "storage_initializer.py"))),
     "lmsysorg/sglang": Image(environment=WITH_STAND_INS),
+    "hatstack/control": Image(),
 }
 """Repository, with or without a registry before it → what it runs."""
 
@@ -49,7 +52,7 @@ def find(name: str) -> Image:
     for known, image in TABLE.items():
         if repository == known or repository.endswith(f"/{known}"):
             return image
-    return Image()
+    return Image(known=False)
 
 
 def visible() -> list[dict[str, object]]:

@@ -112,7 +112,7 @@ def _argv(container: Manifest, image: images.Image, variables: Mapping[str, str]
     arguments = container.get("args")
     fallback = [*image.entrypoint, *(arguments or image.arguments)]
     argv = [*command, *(arguments or [])] if command else fallback
-    if not argv:
+    if not argv or not (command or image.known):
         raise images.ImageUnknownError(
             f"image {container['image']} has no known entrypoint", cure="give the container a command, or add the image"
         )

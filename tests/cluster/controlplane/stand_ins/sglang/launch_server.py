@@ -16,7 +16,7 @@ import socket
 import threading
 from pathlib import Path
 
-COUNTS: dict[str, int] = {}
+COUNTS: dict[str, int] = {"200": 0, "500": 0}
 LOCK = threading.Lock()
 TURN = itertools.count(1)
 
@@ -37,7 +37,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path == "/metrics":
-            lines = [f'sglang:http_responses_total{{status="{key}"}} {value}' for key, value in sorted(COUNTS.items())]
+            extra = "".join(f',{key}="{value}"' for key, value in json.loads(self.options.extra_metric_labels).items())
+            lines = [f'sglang:http_responses_total{{status="{k}"{extra}}} {n}' for k, n in sorted(COUNTS.items())]
             self._send(200, "\n".join([*lines, ""]).encode(), "text/plain")
             return
         status = self._status()
@@ -84,6 +85,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=30000)
     parser.add_argument("--served-model-name", default="model")
+    parser.add_argument("--extra-metric-labels", default="{}")
     Handler.options, _ = parser.parse_known_args()
     server = http.server.ThreadingHTTPServer((Handler.options.host, Handler.options.port), Handler)
     server.serve_forever()
