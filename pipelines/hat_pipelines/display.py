@@ -157,9 +157,14 @@ class Live:
         self._live.stop()
 
     def changed(self, step: str) -> None:
-        """Draw the new state."""
+        """Draw the new state; warnings of a step that has ended stay above the table."""
+        from rich.markup import escape
+
         if self._watching.record(step).state == "running":
             self._watching.began(step)
+        else:
+            for message in self._watching.watched(step).warnings:
+                self._live.console.print(f"[yellow]{step}: warning: {escape(message)}[/]", highlight=False)
         self._draw()
 
     def tick(self) -> None:
