@@ -26,6 +26,7 @@ NAMES = {
     "exact": "Exact calls",
     "names": "Right tools",
     "followed": "Followed",
+    "instruction": "Demands met",
     "prompt_strict": "Prompt, strict",
     "prompt_loose": "Prompt, loose",
     "instruction_strict": "Instruction, strict",
@@ -183,7 +184,7 @@ def _contrasts(config: Config, evaluations: dict[str, Evaluation]) -> Section | 
             _signed(100 * row.delta),
             f"[{_signed(100 * row.low)}, {_signed(100 * row.high)}]",
             f"{row.p_le_0:.3f}",
-            f"{row.p:.3f}",
+            f"{row.p:.3f}" if row.p >= 0.001 else "< 0.001",
             row.kind.replace("_", " "),
         )
         for row in found
