@@ -155,3 +155,14 @@ def condition(found: Manifest | None, kind: str) -> bool:
     """Whether an object's condition is True."""
     conditions = (found or {}).get("status", {}).get("conditions") or []
     return any(entry["type"] == kind and entry["status"] == "True" for entry in conditions)
+
+
+def until_serving(kube: Kube, namespace: str, *, name: str = "chat", predictor: str = "v1", replicas: int = 2) -> None:
+    """Waits until an InferenceService is ready with all its replicas; its autoscaler adds the second one a second later."""
+
+    def serving() -> bool:
+        deployment = kube.get("apps/v1", "Deployment", f"{name}-{predictor}-predictor", namespace) or {}
+        ready = condition(kube.get(KSERVE, "InferenceService", name, namespace), "Ready")
+        return ready and int(deployment.get("status", {}).get("availableReplicas", 0)) == replicas
+
+    until(serving, f"{name} serves with {replicas} replicas")

@@ -11,7 +11,7 @@ from hat_serving.canary.backends.routes import GATEWAY_API
 from hat_serving.canary.kube import Kube
 from hat_serving.canary.spec import API_VERSION, KIND
 from tests.cluster.controlplane.cluster import Cluster
-from tests.cluster.helpers import KSERVE, answers, condition, runtime, service, until
+from tests.cluster.helpers import KSERVE, answers, runtime, service, until, until_serving
 from tests.cluster.rollouts import Load, rollout, status, until_phase
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("controller")]
@@ -29,7 +29,7 @@ def stable(kube: Kube, cluster: Cluster, namespace: str) -> str:
     """A namespace where v1 of the InferenceService `chat` serves; the host name of its route."""
     kube.apply(runtime())
     kube.apply(service(namespace))
-    until(lambda: condition(kube.get(KSERVE, "InferenceService", "chat", namespace), "Ready"), "v1 is ready")
+    until_serving(kube, namespace)
     host = f"chat-{namespace}.example.com"
     until(lambda: not answers(cluster.gateway, host, 1)[1], "the gateway leads to v1")
     return host

@@ -344,5 +344,10 @@ def read_spec(raw: dict[str, Any]) -> RolloutSpec:
     try:
         return RolloutSpec.model_validate(raw)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, entry['loc'])) or 'spec'}: {entry['msg']}" for entry in error.errors()]
-        raise InvalidRolloutError("; ".join(lines), place="spec", cure="see docs/cluster-canary.md for the fields") from error
+        lines = [
+            f"{'.'.join(map(str, entry['loc'])) or 'the whole'}: {entry['msg'].removeprefix('Value error, ')}"
+            for entry in error.errors()
+        ]
+        raise InvalidRolloutError(
+            "; ".join(lines), place="spec", cure="see docs/cluster-canary.md for the fields"
+        ) from error

@@ -238,7 +238,9 @@ def with_uri(predictor: Manifest, uri: str) -> Manifest:
             rest = [entry for entry in container.get("env") or [] if entry["name"] != "STORAGE_URI"]
             container["env"] = [*rest, {"name": "STORAGE_URI", "value": uri}]
             return predictor
-    raise BackendError("the predictor has neither a model nor a container kserve-container", cure="see docs/cluster-canary.md")
+    raise BackendError(
+        "the predictor has neither a model nor a container kserve-container", cure="see docs/cluster-canary.md"
+    )
 
 
 def storage_uri(predictor: Manifest) -> str:

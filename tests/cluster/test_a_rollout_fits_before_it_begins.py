@@ -1,0 +1,96 @@
+"""Accelerators are counted pod by pod before a canary starts, and one controller at a time holds the Lease."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hat_serving.canary.capacity import Need, Node, accelerators, free_nodes, needs_of_service, place
+from hat_serving.canary.lease import Seen, decide
+
+H20 = "NVIDIA-H20"
+
+
+def nodes(*free: int) -> list[Node]:
+    return [Node(f"n{i}", H20, count, 8) for i, count in enumerate(free)]
+
+
+def test_pods_must_fit_whole_on_a_node() -> None:
+    assert place(Need("canary starts", 2, 4), nodes(4, 4)).fits
+    placement = place(Need("canary starts", 2, 4), nodes(3, 3, 2))
+    assert placement.missing_pods == 2
+    assert placement.missing_nodes == 1
+    assert "add 1" in placement.advice()
+
+
+def test_only_nodes_of_the_asked_product_count() -> None:
+    mixed = [Node("a", "NVIDIA-L4", 8, 8), Node("b", H20, 0, 8)]
+    placement = place(Need("canary starts", 1, 8, H20), mixed)
+    assert (placement.missing_pods, placement.missing_nodes) == (1, 1)
+    assert H20 in placement.advice()
+
+
+@given(free=st.lists(st.integers(0, 8), max_size=6), pods=st.integers(1, 20), each=st.integers(1, 8))
+def test_first_fit_places_as_many_as_can_be(free: list[int], pods: int, each: int) -> None:
+    placement = place(Need("m", pods, each), nodes(*free))
+    assert placement.missing_pods == max(pods - sum(count // each for count in free), 0)
+    assert placement.missing_nodes * (8 // each) >= placement.missing_pods
+
+
+def test_a_service_with_one_replica_doubles() -> None:
+    assert [need.pods for need in needs_of_service(1, 1, 8)] == [1]
+    begin, promotion = needs_of_service(4, 1, 8)
+    assert (begin.pods, promotion.pods) == (1, 3)
+
+
+def test_what_runs_and_what_is_away_is_not_free() -> None:
+    def node(name: str, **spec: Any) -> dict[str, Any]:
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": ready}
+        return {"metadata": {"name": name, "labels": {"nvidia.com/gpu.product": H20}}, "spec": spec, "status": status}
+
+    def pod(node_name: str, gpus: int, phase: str = "Running") -> dict[str, Any]:
+        container = {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+        return {"spec": {"nodeName": node_name, "containers": [container]}, "status": {"phase": phase}}
+
+    found = free_nodes([node("a"), node("b", unschedulable=True)], [pod("a", 3), pod("a", 4, "Succeeded")])
+    assert found == [Node("a", H20, 5, 8)]
+
+
+def test_init_containers_claim_what_the_largest_of_them_needs() -> None:
+    one = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    assert accelerators({"containers": [one, one], "initContainers": [one]}) == 4
+    assert accelerators({"containers": [{}], "initContainers": [one]}) == 2
+
+
+def lease(holder: str, version: str) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10}}
+
+
+@pytest.mark.parametrize(
+    ("found", "seen", "now", "action"),
+    [
+        (None, Seen(), 0.0, "take"),
+        (lease("", "1"), Seen(), 0.0, "take"),
+        (lease("me", "1"), Seen(), 0.0, "renew"),
+        (lease("other", "2"), Seen("1", 0.0), 100.0, "wait"),
+        (lease("other", "2"), Seen("2", 0.0), 9.0, "wait"),
+        (lease("other", "2"), Seen("2", 0.0), 11.0, "take"),
+    ],
+)
+def test_a_lease_is_taken_only_when_its_holder_has_been_silent(
+    found: dict[str, Any] | None, seen: Seen, now: float, action: str
+) -> None:
+    assert decide(found, "me", seen, now)[0] == action
+
+
+@given(beats=st.lists(st.floats(0.1, 9.9), min_size=1, max_size=30))
+def test_a_holder_that_renews_in_time_is_never_replaced(beats: list[float]) -> None:
+    now, seen = 0.0, Seen()
+    for number, beat in enumerate(beats):
+        now += beat
+        action, seen = decide(lease("other", str(number)), "me", seen, now)
+        assert action == "wait"
