@@ -6,7 +6,7 @@ put into their object. Back: the exact reverse.
 
 Laws: for canonical arguments `a` that the canonical schema accepts, `canonical(surface(a)) == a`; for surface
 arguments `s` that `Tool.parameters` accepts, `surface(canonical(s)) == s`. Arguments that no adapter or name concerns
-pass unchanged.
+pass unchanged; an unknown one with a name that a renaming took goes by the name that it freed.
 
 | kind | canonical | the model writes |
 |---|---|---|
@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hat_harness.arguments import check_arguments
+from hat_harness.names import permutation
 from hat_harness.spec import Adapter, Harness, Tool
 from hat_harness.texts import quoted, say
 
@@ -107,7 +108,7 @@ def surface_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any
         if adapter.kind != "nested" and adapter.parameters[0] in values:
             name = adapter.parameters[0]
             values[name] = _to_surface_value(adapter, values[name])
-    names = tool.parameter_names
+    names = permutation(tool.parameter_names)
     groups = [adapter for adapter in tool.adapters if adapter.kind == "nested"]
     owner = {parameter: adapter.into for adapter in groups for parameter in adapter.parameters}
     surface: dict[str, Any] = {}
@@ -131,7 +132,7 @@ def canonical_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, A
             flat.update(value)
         else:
             flat[written] = value
-    back = {surface: canonical for canonical, surface in tool.parameter_names.items()}
+    back = {surface: canonical for canonical, surface in permutation(tool.parameter_names).items()}
     values = {back.get(written, written): value for written, value in flat.items()}
     for adapter in reversed(tool.adapters):
         name = adapter.parameters[0]

@@ -177,7 +177,10 @@ class _AsyncRun:
         """Goes on until the session is idle."""
         while self.session.state != "idle":
             self._set_timer()
-            await self.feed(await self.results.get())
+            event = await self.results.get()
+            while isinstance(event, ev.Tick) and self.waits and self.waits[0] <= event.now:
+                heapq.heappop(self.waits)
+            await self.feed(event)
         self.waits.clear()
         await self.stop()
 
@@ -195,14 +198,15 @@ class _AsyncRun:
         self.tasks[call_id] = asyncio.ensure_future(work)
 
     def _set_timer(self) -> None:
+        """One timer, for the earliest wait; waits stay listed until their tick came."""
+        if not self.waits:
+            return
         if self.timer is not None and not self.timer.done():
-            if self.waits and self.waits[0] < self.timer_at:
-                self.timer.cancel()
-            else:
+            if self.waits[0] >= self.timer_at:
                 return
-        if self.waits:
-            self.timer_at = self.waits[0]
-            self.timer = asyncio.ensure_future(self._tick(heapq.heappop(self.waits)))
+            self.timer.cancel()
+        self.timer_at = self.waits[0]
+        self.timer = asyncio.ensure_future(self._tick(self.timer_at))
 
     async def _tick(self, when: float) -> None:
         await self.clock.sleep_until(when)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 from hat_harness.spec import Harness
 
@@ -35,6 +36,23 @@ def skill_folders(harness: Harness) -> dict[str, str]:
         taken.add(folder)
         folders[skill.id] = folder
     return folders
+
+
+def permutation(names: Mapping[str, str]) -> dict[str, str]:
+    """An injective renaming as a permutation of all names that it speaks of.
+
+    A name that becomes taken is sent to the name that became free, so that what was unknown before stays unknown
+    after, and the inverse is exact on every input.
+    """
+    inverse = {new: old for old, new in names.items()}
+    whole = dict(names)
+    for new in inverse:
+        if new not in names:
+            end = new
+            while end in inverse:
+                end = inverse[end]
+            whole[new] = end
+    return whole
 
 
 def fold(path: str) -> str:

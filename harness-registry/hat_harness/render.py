@@ -7,9 +7,11 @@ scalar, list of scalars or flat mapping, written one line a key: `list : "red mu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hat_harness.events import Message, ToolCall
 from hat_harness.kept import Kept
 from hat_harness.spec import Harness, Skill, Tool
 from hat_harness.templates import compile_template, fill, fill_core, render_template
@@ -76,13 +78,15 @@ def activation_quote(harness: Harness) -> str:
 
 def render_value(value: Any) -> str:
     """A room value on one line, every scalar in double quotes."""
+    if isinstance(value, str):
+        return f'"{value}"'
     if isinstance(value, Mapping):
         return " ".join(f"{key} {render_value(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
         return " ".join(render_value(inner) for inner in value)
     if isinstance(value, bool):
         return '"yes"' if value else '"no"'
-    return f'"{value}"'
+    return '"none"' if value is None else f'"{value}"'
 
 
 def room_lines(room: Mapping[str, Any]) -> list[str]:
@@ -148,6 +152,35 @@ def _fixed(harness: Harness, protected_only: bool = False) -> tuple[str, ...]:
 _FIXED: Kept[Harness, tuple[str, ...]] = Kept(_fixed)
 
 
+def few_shot_messages(harness: Harness) -> tuple[Message, ...]:
+    """The worked examples as messages, in order; they stand between the system prompt and the conversation."""
+    return _SHOTS.of(harness)
+
+
+def _shots(harness: Harness) -> tuple[Message, ...]:
+    return tuple(_message(message) for shot in harness.few_shots for message in shot.messages)
+
+
+def _message(data: Mapping[str, Any]) -> Message:
+    """A message in OpenAI chat format as one of ours."""
+    calls = []
+    for call in data.get("tool_calls") or ():
+        arguments = call["function"].get("arguments") or {}
+        parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
+        calls.append(ToolCall(str(call.get("id", "")), call["function"]["name"], parsed))
+    return Message(
+        data["role"],
+        data.get("content") or "",
+        data.get("reasoning_content") or "",
+        tuple(calls),
+        data.get("tool_call_id") or "",
+        data.get("name") or "",
+    )
+
+
+_SHOTS: Kept[Harness, tuple[Message, ...]] = Kept(_shots)
+
+
 def render_skill(harness: Harness, skill: Skill) -> str:
     """What the model reads when it activates a skill: the body, then a line that lists the folder's further files."""
     if not skill.resources:
@@ -211,9 +244,8 @@ def parts_cost(harness: Harness, room: Mapping[str, Any] | None, count: Callable
             costs.append((f"section/{section}", count(_section(harness, section, ["" for _ in lines]))))
             costs += [(path, count(text)) for path, text in lines]
     definitions = tool_definitions(harness)
+    costs += [("few_shots", count(message.content)) for message in few_shot_messages(harness)]
     if definitions:
-        import json
-
         costs += [
             (f"definitions/{item['function']['name']}", count(json.dumps(item, ensure_ascii=False)))
             for item in definitions

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from hat_harness.digest import harness_digest
 from hat_harness.events import Message
-from hat_harness.render import render_system, tool_definitions
+from hat_harness.render import few_shot_messages, render_system, tool_definitions
 from hat_harness.spec import Harness
 from hat_harness.trace import Sample, Segment, built
 
@@ -88,8 +88,9 @@ class Segments:
         if self._reduced:
             system = render_system(harness, room, protected_only=True)
         head = Message("system", system)
+        shots = () if self._reduced else few_shot_messages(harness)
         turn = self._shrink(turn, budget - self.size(head)) if reason == "budget" else list(turn)
-        spare = budget // 2 - self.size(head) - sum(self.size(message) for message in turn)
+        spare = budget // 2 - sum(self.size(message) for message in (head, *shots, *turn))
         carried: list[Message] = []
         self._carried = 0
         for exchange in reversed(self.exchanges):
@@ -99,7 +100,7 @@ class Segments:
             carried[:0] = exchange
             self._carried += 1
         self.found.append(segment)
-        for message in (head, *carried, *turn):
+        for message in (head, *shots, *carried, *turn):
             self.add(message)
         return segment
 

@@ -8,6 +8,7 @@ runs models and tools (drive): a replay needs neither.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -15,7 +16,8 @@ from pydantic import ValidationError
 
 from hat_harness.codec import EVENTS, decode
 from hat_harness.errors import ReplayError, SessionError
-from hat_harness.events import Event
+from hat_harness.events import Event, ToolRequest, ToolResult
+from hat_harness.ports import ToolBackend
 from hat_harness.session import Session
 from hat_harness.spec import Harness
 from hat_harness.trace import Entry, Segment, Trace
@@ -81,6 +83,36 @@ def replay(trace: Trace, session: Session, harnesses: Mapping[str, Harness] | No
     again = session.trace
     compare(trace, again)
     return again
+
+
+class RecordedTools:
+    """A tool backend that answers from a trace: for shadow traffic and for looking at one session again.
+
+    A call with effects is never passed on; one that was not recorded fails as `unavailable`. Read-only calls that were
+    not recorded go to `reads`, when one is given.
+    """
+
+    def __init__(self, trace: Trace, reads: ToolBackend | None = None) -> None:
+        self._reads = reads
+        self._found: dict[str, deque[tuple[str, str]]] = {}
+        for entry in trace.entries:
+            if entry.kind == "note" and entry.type == "call" and entry.data["failure"] not in ("malformed", "blocked"):
+                key = self._key(entry.data["tool"], entry.data["arguments"])
+                self._found.setdefault(key, deque()).append((entry.data["result"], entry.data["failure"]))
+
+    @staticmethod
+    def _key(tool: str, arguments: Mapping[str, Any]) -> str:
+        return _line([tool, dict(arguments)])
+
+    def call(self, session_id: str, request: ToolRequest) -> ToolResult:
+        """The recorded result of the same call; the last one repeats."""
+        recorded = self._found.get(self._key(request.name, request.arguments))
+        if recorded:
+            text, failure = recorded.popleft() if len(recorded) > 1 else recorded[0]
+            return ToolResult(request.call_id, text, cast(Any, failure))
+        if self._reads is not None and not request.idempotency_key:
+            return self._reads.call(session_id, request)
+        return ToolResult(request.call_id, "", "unavailable")
 
 
 def compare(recorded: Trace, replayed: Trace) -> None:

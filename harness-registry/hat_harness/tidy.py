@@ -34,7 +34,9 @@ def _is_json(value: Any) -> bool:
 def _call(call: ev.ToolCall) -> ev.ToolCall:
     if isinstance(call.arguments, Mapping) and _is_json(dict(call.arguments)):
         return call if call.name.isascii() else replace(call, name=_clean(call.name))
-    return replace(call, name=_clean(call.name), arguments={}, error=call.error or "the arguments are not a JSON object")
+    return replace(
+        call, name=_clean(call.name), arguments={}, error=call.error or "the arguments are not a JSON object"
+    )
 
 
 def _output(event: ev.ModelOutput) -> ev.ModelOutput:

@@ -50,7 +50,7 @@ class Effect:
 class Desk:
     """Plans, launches and completes the calls of the open turn."""
 
-    __slots__ = ("_by_call", "_by_key", "_ids", "_retrying", "gates", "harness", "log", "session_id")
+    __slots__ = ("_by_call", "_by_key", "_ids", "gates", "harness", "log", "session_id")
 
     def __init__(self, harness: Harness, session_id: str, log: Log, gates: Gates) -> None:
         self.harness = harness
@@ -60,7 +60,6 @@ class Desk:
         self._ids: set[str] = set()
         self._by_key: dict[str, Effect] = {}
         self._by_call: dict[str, Effect] = {}
-        self._retrying = 0
 
     def name_calls(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """The calls with ids that are unique in the session; the model's own id is kept where it is."""

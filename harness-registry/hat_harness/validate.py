@@ -7,6 +7,7 @@ error in a harness of ours, a matter of taste in one from elsewhere. Not here: r
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -286,6 +287,16 @@ def _few_shots(harness: Harness) -> Iterator[Finding]:
                 name = function.get("name") if isinstance(function, dict) else None
                 if name not in known:
                     yield Finding(path, f"message {index + 1}: no tool {name}", _close(str(name), known), str(name))
+                elif not _readable_arguments(function):
+                    yield Finding(path, f"message {index + 1}: the arguments are not a JSON object", "", str(name))
+
+
+def _readable_arguments(function: Any) -> bool:
+    arguments = function.get("arguments") or {}
+    try:
+        return isinstance(json.loads(arguments) if isinstance(arguments, str) else arguments, dict)
+    except ValueError:
+        return False
 
 
 _CODE = re.compile(r"`([A-Za-z_][A-Za-z0-9_-]{0,63})(?:\([^`]*\))?`")

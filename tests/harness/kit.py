@@ -123,14 +123,17 @@ class VirtualClock:
         self.count += 1
         heapq.heappush(self.sleepers, (when, self.count, future))
         # Everything that is ready runs first; 50 rounds of the loop are far more than any chain of awaits here needs.
-        for _ in range(50):
-            await asyncio.sleep(0)
+        try:
+            for _ in range(50):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
         while self.sleepers and not future.done():
             due, _, waiting = heapq.heappop(self.sleepers)
-            if not waiting.cancelled():
+            if not waiting.done():
                 self.time = max(self.time, due)
-                if not waiting.done():
-                    waiting.set_result(None)
+                waiting.set_result(None)
         await future
 
 

@@ -100,6 +100,11 @@ CASES: list[tuple[Harness, str]] = [
         small(few_shots=(FewShot(id="f", messages=({"role": "assistant", "tool_calls": [{"function": {"name": "x"}}]},)),)),
         "message 1: no tool x",
     ),
+    (
+        small(few_shots=(FewShot(id="f", messages=(
+            {"role": "assistant", "tool_calls": [{"function": {"name": "order", "arguments": "{"}}]},)),)),
+        "message 1: the arguments are not a JSON object",
+    ),
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from hat_harness.errors import SessionError
 from hat_harness.gates import Known
 from hat_harness.segments import Segments, estimate
 from hat_harness.session import Session
-from hat_harness.spec import Activation, Harness, Limits, Prompt
+from hat_harness.spec import Activation, FewShot, Harness, Limits, Prompt
 from hat_harness.tape import dump, replay
 from hat_harness.trace import sampled, turns
 from tests.harness.kit import GATE, Scripted, Shop, ask, output, session, small, texts
@@ -214,3 +214,24 @@ def test_known_numbers_are_scanned_once() -> None:
     assert known.numbers() == ["39", "40"]
     known.read("40 and 41")
     assert known.numbers() == ["39", "40", "41"]
+
+
+def test_worked_examples_stand_before_the_conversation() -> None:
+    call = {"id": "x", "function": {"name": "get_item", "arguments": '{"item": "mug"}'}}
+    shot = FewShot(
+        id="price",
+        messages=(
+            {"role": "user", "content": "price of the mug"},
+            {"role": "assistant", "content": None, "reasoning_content": "look", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "x", "content": "39"},
+            {"role": "assistant", "content": "it is 39"},
+        ),
+    )
+    one = session(tight(few_shots=(shot,)), count=words)
+    model = Scripted(lambda c: output(c, "fine", token_ids=(1,)))
+    run_batch([(one, [ev.ViewerMessage(("and now please",))] * 12)], model, Shop())
+    assert len(one.trace.segments) > 1
+    for segment in one.trace.segments:
+        assert [m.content for m in segment.messages[1:5]] == ["price of the mug", "", "39", "it is 39"]
+        assert segment.messages[2].tool_calls == (ask("get_item", "x", item="mug"),)
+        assert min(sampled(one.trace, segment.index)) > 5

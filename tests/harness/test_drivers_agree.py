@@ -158,6 +158,20 @@ def test_the_async_driver_streams_and_times_tools_out() -> None:
     assert turns(session.trace)[0].calls[0].failure == "timeout"
 
 
+def test_the_deadline_holds_after_a_retry_that_never_answers() -> None:
+    class HangsLater(AsyncScripted):
+        async def generate(self, session_id: str, call: CallModel) -> ModelOutput | Failure:
+            if call.call_id != "m1":
+                await asyncio.Event().wait()
+            return Failure("call", "server", call.call_id)
+
+    session = Session(_harness(), session_id="s")
+    clock = VirtualClock()
+    asyncio.run(run_async(session, EVENTS[:1], HangsLater(), Shop(), clock))
+    (turn,) = turns(session.trace)
+    assert (turn.outcome, turn.reason, turn.model_calls, clock.time) == ("safe", "deadline", 2, 15.0)
+
+
 def test_cancelling_the_async_driver_ends_the_turn_in_silence() -> None:
     class Hanging:
         async def generate(self, session_id: str, call: CallModel) -> ModelOutput:

@@ -6,6 +6,7 @@ from hat_harness import events as ev
 from hat_harness.drive import run_batch
 from hat_harness.session import Session
 from hat_harness.spec import Recovery, Retry
+from hat_harness.tape import RecordedTools
 from hat_harness.trace import turns
 from tests.harness.kit import Scripted, Shop, ask, output, session, small, texts
 
@@ -117,3 +118,17 @@ def test_call_ids_are_unique_in_a_session() -> None:
     assert len({request.call_id for request in requests}) == 2
     message = one.context[-1]
     assert [c.id for c in message.tool_calls] == [request.call_id for request in requests]
+
+
+def test_a_shadow_gets_the_recorded_result_and_never_makes_an_effect() -> None:
+    steps = [lambda c: output(c, "", MUG, ask("get_item", "b", item="mug")), lambda c: output(c, "ok")]
+    one, shop = session(), Shop()
+    run_batch([(one, [ev.ViewerMessage(("x",))])], Scripted(*steps), shop)
+    live = Shop()
+    asked = [MUG, ask("order", "b", item="lamp"), ask("get_item", "c", item="mug"), ask("get_item", "d", item="lamp")]
+    shadow = session(small(recovery=Recovery(retry=Retry(attempts=0))))
+    steps = [lambda c: output(c, "", *asked), lambda c: output(c, "ok")]
+    run_batch([(shadow, [ev.ViewerMessage(("x",))])], Scripted(*steps), RecordedTools(one.trace, live))
+    assert [(r.name, r.arguments["item"]) for r in live.requests] == [("get_item", "lamp")]
+    assert [call.failure for call in turns(shadow.trace)[0].calls] == ["", "unavailable", "", ""]
+    assert turns(shadow.trace)[0].calls[0].result == turns(one.trace)[0].calls[0].result
