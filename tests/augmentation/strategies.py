@@ -173,6 +173,26 @@ def text_of(rng: Random, tools: list[Tool], skills: list[str], activation: Activ
     return rng.choice([" ", "\n"]).join(pieces)
 
 
+HOOKS = (
+    Hook(
+        id="gate",
+        event="stop",
+        when="!reply.endsWith(args.gate)",
+        action="require",
+        message='end with "{gate}"',
+        arguments={"gate": GATE},
+    ),
+    Hook(
+        id="opener",
+        event="stop",
+        when="!reply.startsWith(args.opener)",
+        action="require",
+        message="use `use_skill`",
+        arguments={"opener": OPENER},
+    ),
+)
+
+
 def make_harness(rng: Random, few_shots: bool = True) -> Harness:
     taken = {"use_skill"}
     tool_names = unique(rng, rng.randint(1, 4), taken)
@@ -194,24 +214,6 @@ def make_harness(rng: Random, few_shots: bool = True) -> Harness:
         Prompt(id="gate", section="rules", text=f"end every reply with = {GATE}"),
         Prompt(id="more", section="rules", order=1, text=text_of(rng, tools, skill_names, activation)),
     )
-    hooks = (
-        Hook(
-            id="gate",
-            event="stop",
-            when="!reply.endsWith(args.gate)",
-            action="require",
-            message='end with "{gate}"',
-            arguments={"gate": GATE},
-        ),
-        Hook(
-            id="opener",
-            event="stop",
-            when="!reply.startsWith(args.opener)",
-            action="require",
-            message="use `use_skill`",
-            arguments={"opener": OPENER},
-        ),
-    )
     layout = rng.choice(
         [
             Layout(),
@@ -228,7 +230,7 @@ def make_harness(rng: Random, few_shots: bool = True) -> Harness:
         prompts=prompts,
         skills=tuple(skills),
         tools=tuple(tools),
-        hooks=hooks,
+        hooks=HOOKS,
         activation=activation,
         sections=tuple(rng.sample(["skills", "tools", "rules", "room"], 4)),
     )

@@ -226,7 +226,7 @@ class _Bare:
     """Names in prose and calls in messages, from one state of the tools to another (`back`: to the original ones)."""
 
     def __init__(self, source: Harness, target: Harness, back: bool = False) -> None:
-        self.words = Translation(source, target)
+        self.words = Translation(source, target, catalogue=False)
         self.back = back
         closure = self.words.closure
         self.there = {tool.id: tool.name for tool in source.tools}

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hat_harness.errors import AugmentError
+from hat_harness.names import permutation
 
 Schema = Mapping[str, Any]
 
@@ -28,22 +29,10 @@ _DEFINITION = re.compile(r"#/(\$defs|definitions)/[^/]+\Z")
 
 
 def completed(mapping: Mapping[str, str]) -> dict[str, str]:
-    """An injective renaming as a permutation of all names that it speaks of.
-
-    A name that becomes taken is sent to the name that became free, so that what was unknown before stays unknown
-    after, and the inverse is exact on every input.
-    """
-    inverse = {new: old for old, new in mapping.items()}
-    if len(inverse) != len(mapping):
+    """The renaming as a permutation (`names.permutation`); AugmentError when two things would share a name."""
+    if len(set(mapping.values())) != len(mapping):
         raise AugmentError("a renaming gives two names to one thing", place=", ".join(mapping))
-    whole = dict(mapping)
-    for new in mapping.values():
-        if new not in mapping:
-            end = new
-            while end in inverse:
-                end = inverse[end]
-            whole[new] = end
-    return whole
+    return permutation(mapping)
 
 
 def rename_keys(value: Any, mapping: Mapping[str, str]) -> Any:

@@ -25,11 +25,15 @@ _QUOTED = re.compile(r'"([^"\n]*)"|“([^”\n]*)”')
 
 
 class Translation:
-    """From conversations under `source` to conversations under `target`."""
+    """From conversations under `source` to conversations under `target`.
 
-    def __init__(self, source: Harness, target: Harness) -> None:
+    `catalogue`: whether the conversations have read catalogue lines of the harness, which reasoning may quote.
+    """
+
+    def __init__(self, source: Harness, target: Harness, catalogue: bool = True) -> None:
         self.source = source
         self.target = target
+        self.catalogue = catalogue
 
     @cached_property
     def _tools(self) -> list[tuple[Tool, Tool]]:
@@ -56,6 +60,8 @@ class Translation:
     @cached_property
     def quotes(self) -> list[tuple[str, str, str]]:
         """(name, catalogue line in the source, in the target), from first to last field, longest first."""
+        if not self.catalogue:
+            return []
         there = {skill.id: skill for skill in self.target.skills}
         found = [
             (skill.name, skill_quote(self.source, skill), skill_quote(self.target, there[skill.id]))
