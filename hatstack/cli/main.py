@@ -18,7 +18,19 @@ from hatstack.cli.pending import add_pending
 
 def build() -> typer.Typer:
     """The whole application."""
-    from hatstack.cli import cache, data, doctor, harness, model, pipeline, run, scenario
+    from hatstack.cli import (
+        account,
+        cache,
+        data,
+        doctor,
+        harness,
+        harness_registry,
+        ledger,
+        model,
+        pipeline,
+        run,
+        scenario,
+    )
 
     app = typer.Typer(
         name="hat",
@@ -30,6 +42,7 @@ def build() -> typer.Typer:
     app.callback()(_globals)
     run.add(app)
     doctor.add(app)
+    harness_registry.add(harness.app)
     nouns = {
         "harness": harness.app,
         "data": data.app,
@@ -37,6 +50,9 @@ def build() -> typer.Typer:
         "pipeline": pipeline.app,
         "scenario": scenario.app,
         "cache": cache.app,
+        "ledger": ledger.app,
+        "release": ledger.releases,
+        "account": account.app,
     }
     for name, noun in nouns.items():
         app.add_typer(noun, name=name)

@@ -17,14 +17,6 @@ PENDING: dict[str, str] = {
     "compare": "compare two evaluations item by item",
     "evolve": "search for a better harness with the weights fixed",
     "ablate": "measure what each stage of training adds",
-    "harness push": "store a version in the registry",
-    "harness pull": "fetch a version from the registry",
-    "harness list": "list harnesses and pointers in the registry",
-    "harness log": "show the versions of a harness",
-    "harness propose": "propose to move a pointer",
-    "harness approve": "approve a proposal",
-    "harness promote": "move a pointer as proposed",
-    "harness rollback": "move a pointer back",
     "data erase": "erase a viewer from traces, datasets and artifacts",
     "judge calibrate": "measure a judge against human labels",
     "judge show": "show a judge and its agreement",
@@ -32,8 +24,6 @@ PENDING: dict[str, str] = {
     "pipeline submit": "start a pipeline on a cluster",
     "pipeline status": "show a pipeline run on a cluster",
     "pipeline cancel": "stop a pipeline run on a cluster",
-    "release list": "list releases",
-    "release show": "show a release with its evidence",
     "release render": "write a release's manifests",
     "canary start": "start a canary rollout",
     "canary status": "show a canary rollout",
@@ -49,10 +39,6 @@ PENDING: dict[str, str] = {
     "loadtest run": "load-test a release",
     "loadtest replay": "replay recorded traffic",
     "loadtest report": "show a load test",
-    "ledger show": "show the ledger",
-    "ledger verify": "verify the ledger's chain",
-    "ledger export": "export the ledger",
-    "account": "manage accounts, roles and tokens",
     "doctor cluster": "check a cluster",
 }
 
@@ -88,7 +74,6 @@ NOUNS: dict[str, str] = {
     "canary": "Canary rollouts.",
     "experiment": "Experiments over models and harnesses.",
     "loadtest": "Load tests.",
-    "ledger": "The ledger of releases and pointer moves.",
 }
 
 
