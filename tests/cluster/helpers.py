@@ -158,7 +158,10 @@ def condition(found: Manifest | None, kind: str) -> bool:
 
 
 def until_serving(kube: Kube, namespace: str, *, name: str = "chat", predictor: str = "v1", replicas: int = 2) -> None:
-    """Waits until an InferenceService is ready with all its replicas; its autoscaler adds the second one a second later."""
+    """Waits until an InferenceService is ready with all its replicas;
+
+    Its autoscaler adds the second one a second later.
+    """
 
     def serving() -> bool:
         deployment = kube.get("apps/v1", "Deployment", f"{name}-{predictor}-predictor", namespace) or {}

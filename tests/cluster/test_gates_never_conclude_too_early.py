@@ -1,4 +1,7 @@
-"""What a measurement may say: too little data waits, harm fails, and safety needs the whole interval inside the margin."""
+"""What a measurement may say:
+
+Too little data waits, harm fails, and safety needs the whole interval inside the margin.
+"""
 
 from __future__ import annotations
 

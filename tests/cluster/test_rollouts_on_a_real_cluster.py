@@ -1,4 +1,7 @@
-"""Rollouts on a real API server with KServe's controllers and real traffic: no request is lost, and the way back always works."""
+"""Rollouts on a real API server with KServe's controllers and real traffic:
+
+No request is lost, and the way back always works.
+"""
 
 from __future__ import annotations
 

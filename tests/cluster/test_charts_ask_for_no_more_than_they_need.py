@@ -1,0 +1,191 @@
+"""
+
+Harts render every scenario, refuse wrong values, run restricted, deny networks by default, and watch metrics that
+exist.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from tests.cluster.charts import CHARTS, OPERATOR, Manifest, folder, pods, render, scenarios, values
+from tests.cluster.controlplane.cluster import REPOSITORY
+
+SCENARIOS = pytest.mark.parametrize(("chart", "scenario"), scenarios())
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_charts_pass_helms_own_checks(chart: str) -> None:
+    least = values(chart, "default")
+    found = helm_python.lint(folder(chart), values=least)
+    assert [entry for entry in found["messages"] if entry["severity"] > 1] == []
+
+
+@SCENARIOS
+def test_every_value_is_described(chart: str, scenario: str) -> None:
+    """A key of a scenario or of the defaults that the schema does not know would be an error, so this renders."""
+    assert render(chart, values(chart, scenario))
+    defaults = yaml.safe_load((folder(chart) / "values.yaml").read_text())
+    schema = json.loads((folder(chart) / "values.schema.json").read_text())
+    assert unknown(defaults, schema) == []
+
+
+def unknown(chosen: Any, schema: dict[str, Any], at: str = "") -> list[str]:
+    if not isinstance(chosen, dict) or "properties" not in schema:
+        return []
+    missing = [f"{at}{key}" for key in chosen if key not in schema["properties"]]
+    return missing + [
+        m
+        for key, value in chosen.items()
+        if key in schema["properties"]
+        for m in unknown(value, schema["properties"][key], f"{at}{key}.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chart", "wrong"),
+    [
+        ("hatstack", {"contoller": {}}),
+        ("hatstack", {"controller": {"replicas": 0}}),
+        ("hatstack", {"image": {"digest": "sha256:short"}}),
+        ("hatstack", {"console": {"httpRoute": {"enabled": True, "parentRefs": []}}}),
+        ("hatstack", {"console": {"replicas": 2}}),
+        ("hatstack-serving", {"engine": {"model": {"storageUri": "models:/chat@best"}}}),
+        ("hatstack-serving", {}),
+        ("hatstack-serving", {"engine": {"gpus": 9}}),
+        ("hatstack-serving", {"monitoring": {"interval": "often"}}),
+    ],
+)
+def test_wrong_values_are_refused(chart: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(helm_python.HelmError):
+        render(chart, wrong)
+
+
+@SCENARIOS
+def test_pods_can_do_nothing_that_they_need_not(chart: str, scenario: str) -> None:
+    for name, template in pods(render(chart, values(chart, scenario))):
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True, name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert spec["serviceAccountName"] != "default", name
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True, name
+            assert context["allowPrivilegeEscalation"] is False, name
+            assert context["capabilities"] == {"drop": ["ALL"]}, name
+            assert container["resources"]["requests"]["memory"], name
+            assert container["resources"]["limits"]["memory"], name
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                assert container[probe], f"{name} has no {probe}"
+
+
+@SCENARIOS
+def test_only_the_controller_gets_a_token(chart: str, scenario: str) -> None:
+    manifests = render(chart, values(chart, scenario))
+    with_token = [
+        name for name, template in pods(manifests) if template["spec"].get("automountServiceAccountToken") is not False
+    ]
+    assert all("canary" in name for name in with_token)
+    accounts = [entry for entry in manifests if entry["kind"] == "ServiceAccount"]
+    assert all(entry["automountServiceAccountToken"] is False for entry in accounts)
+
+
+@SCENARIOS
+def test_every_pod_is_under_the_denying_policy_and_a_budget(chart: str, scenario: str) -> None:
+    manifests = render(chart, values(chart, scenario))
+    deny = [
+        entry for entry in manifests if entry["kind"] == "NetworkPolicy" and entry["metadata"]["name"].endswith("-deny")
+    ]
+    budgets = [
+        entry["spec"]["selector"]["matchLabels"] for entry in manifests if entry["kind"] == "PodDisruptionBudget"
+    ]
+    for name, template in pods(manifests):
+        labels = template["metadata"]["labels"]
+        assert any(selects(entry["spec"]["podSelector"]["matchLabels"], labels) for entry in deny), name
+        assert any(selects(budget, labels) for budget in budgets), name
+    for entry in deny:
+        assert sorted(entry["spec"]["policyTypes"]) == ["Egress", "Ingress"]
+        assert "ingress" not in entry["spec"]
+        assert "egress" not in entry["spec"]
+
+
+def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
+    return selector.items() <= labels.items()
+
+
+@SCENARIOS
+def test_roles_name_what_they_touch(chart: str, scenario: str) -> None:
+    for entry in render(chart, values(chart, scenario)):
+        if entry["kind"] not in ("Role", "ClusterRole"):
+            continue
+        for rule in entry["rules"]:
+            said = json.dumps(rule)
+            assert "*" not in said, said
+            assert "secrets" not in rule["resources"], said
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"]), said
+            assert not any(resource.startswith("pods/") for resource in rule["resources"]), said
+
+
+@SCENARIOS
+def test_no_secret_is_made_and_no_image_floats(chart: str, scenario: str) -> None:
+    manifests = render(chart, values(chart, scenario))
+    assert not [entry for entry in manifests if entry["kind"] == "Secret"]
+    images = [c["image"] for _, template in pods(manifests) for c in template["spec"]["containers"]]
+    images += [
+        c["image"] for entry in manifests if entry["kind"] == "ServingRuntime" for c in entry["spec"]["containers"]
+    ]
+    assert all(re.search(r"(:v?\d|@sha256:[0-9a-f]{64})", image) for image in images), images
+
+
+def test_a_digest_wins_over_the_tag() -> None:
+    ((_, template), *_) = pods(render("hatstack", values("hatstack", "production")))
+    assert "@sha256:" in template["spec"]["containers"][0]["image"]
+
+
+def rules() -> Manifest:
+    (found,) = [
+        e for e in render("hatstack-serving", values("hatstack-serving", "h20")) if e["kind"] == "PrometheusRule"
+    ]
+    return found
+
+
+def known_metrics() -> set[str]:
+    """Names that our own code registers; SGLang's are known by their prefix."""
+    text = "".join(path.read_text() for path in (REPOSITORY / "serving" / "hat_serving").rglob("*.py"))
+    names = set(re.findall(r'"(hatstack_[a-z_]+)"', text))
+    return names | {f"{name}_bucket" for name in names}
+
+
+def test_alerts_and_dashboards_ask_for_metrics_that_exist() -> None:
+    expressions = [rule["expr"] for group in rules()["spec"]["groups"] for rule in group["rules"]]
+    for path in (folder("hatstack-serving") / "files" / "dashboards").glob("*.json"):
+        dashboard = json.loads(path.read_text())
+        expressions += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked = {name for expression in expressions for name in re.findall(r"hatstack_[a-z_]+", expression)}
+    assert asked
+    assert asked <= known_metrics()
+
+
+def test_prometheus_accepts_the_alerts(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is missing: install Debian's package prometheus"
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(rules()["spec"]))
+    done = subprocess.run(
+        [promtool, "check", "rules", str(file)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_operator_objects_are_only_made_when_asked_for() -> None:
+    for chart in CHARTS:
+        assert not [entry for entry in render(chart, values(chart, "default")) if entry["apiVersion"] == OPERATOR]

@@ -1,0 +1,121 @@
+"""
+
+He charts install, upgrade and roll back by Helm on a real API server, in namespaces that admit only restricted pods.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import helm_python
+import pytest
+
+from hat_serving.canary.errors import ClusterError
+from hat_serving.canary.kube import Kube
+from tests.cluster.charts import OPERATOR, folder, pods, render, scenarios, values
+from tests.cluster.controlplane.cluster import Cluster
+from tests.cluster.helpers import answers, state, until, until_serving
+
+pytestmark = pytest.mark.cluster
+RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+
+
+@pytest.fixture
+def restricted(kube: Kube, namespace: str) -> str:
+    kube.patch("v1", "Namespace", namespace, "", RESTRICTED)
+    return namespace
+
+
+@pytest.mark.parametrize(("chart", "scenario"), scenarios())
+def test_the_api_server_takes_every_object_of_every_scenario(
+    kube: Kube, restricted: str, chart: str, scenario: str
+) -> None:
+    for name in ("live", "live-zh"):
+        kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    manifests = render(chart, values(chart, scenario), namespace=restricted)
+    for entry in manifests:
+        if entry["apiVersion"] != OPERATOR:
+            kube.apply(entry, dry_run=True)
+    for name, template in pods(manifests):
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": template["spec"]["serviceAccountName"], "namespace": restricted},
+        }
+        kube.apply(account)
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            **template,
+            "metadata": {**template["metadata"], "name": name, "namespace": restricted},
+        }
+        kube.create(pod, dry_run=True)
+
+
+def test_the_controller_may_do_what_it_does_and_nothing_else(kube: Kube, controller: str) -> None:
+    token = kube.token(controller, "hatstack-canary")
+    theirs = kube.with_token(token)
+
+    def may(verb: str, group: str, resource: str, namespace: str = "default", name: str = "") -> bool:
+        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "metadata": {"name": ""},
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = theirs.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
+
+    assert may("patch", "gateway.networking.k8s.io", "httproutes")
+    assert may("patch", "serving.kserve.io", "inferenceservices")
+    assert may("get", "", "configmaps", "kserve", "inferenceservice-config")
+    assert may("patch", "coordination.k8s.io", "leases", controller, "hatstack-canary-controller")
+    assert not may("get", "", "configmaps", "kserve", "other")
+    assert not may("patch", "coordination.k8s.io", "leases", controller, "other")
+    for verb, group, resource in (
+        ("get", "", "secrets"),
+        ("create", "", "pods"),
+        ("delete", "serving.kserve.io", "inferenceservices"),
+        ("create", "gateway.networking.k8s.io", "httproutes"),
+        ("delete", "hatstack.dev", "canaryrollouts"),
+        ("create", "rbac.authorization.k8s.io", "clusterroles"),
+    ):
+        assert not may(verb, group, resource), f"{verb} {resource}"
+    with pytest.raises(ClusterError, match="forbidden"):
+        theirs.list("v1", "Secret", "kserve")
+
+
+def test_serving_installs_upgrades_and_rolls_back(kube: Kube, cluster: Cluster, restricted: str) -> None:
+    chosen: dict[str, Any] = {
+        "release": "r1",
+        "engine": {
+            "model": {"storageUri": "s3://models/r1"},
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+            "preStopSeconds": 1,
+        },
+        "gateway": {"enabled": False},
+    }
+    with helm_python.Config(kubeconfig_path=cluster.kubeconfig, namespace=restricted) as helm:
+        helm.install(folder("hatstack-serving"), "live", chosen, namespace=restricted)
+        until_serving(kube, restricted, replicas=1)
+        host = f"chat-{restricted}.example.com"
+        until(lambda: answers(cluster.gateway, host, 1)[0]["s3://models/r1"], "the model answers through the gateway")
+        (pod,) = kube.list("v1", "Pod", restricted)
+        assert pod["spec"]["nodeName"] == "h20-0"
+        assert {container["name"] for container in pod["spec"]["initContainers"]} == {"storage-initializer"}
+        assert state(kube, restricted, pod["metadata"]["name"])["main"]["restartCount"] == 0
+        upgraded = {**chosen, "release": "r2", "engine": {**chosen["engine"], "args": ["--context-length=4096"]}}
+        helm.upgrade(folder("hatstack-serving"), "live", upgraded, namespace=restricted)
+
+        def argument() -> bool:
+            live = [p for p in kube.list("v1", "Pod", restricted) if not p["metadata"].get("deletionTimestamp")]
+            return len(live) == 1 and "--context-length=4096" in live[0]["spec"]["containers"][0]["args"]
+
+        until(argument, "the upgraded pod alone")
+        helm.rollback("live", 1)
+        until(lambda: not argument(), "the earlier arguments")
+        until_serving(kube, restricted, replicas=1)
+        assert not answers(cluster.gateway, host, 5)[1]
+        helm.uninstall("live")
+    until(lambda: not kube.list("serving.kserve.io/v1beta1", "InferenceService", restricted), "nothing is left")
