@@ -102,8 +102,9 @@ _FULL = (28, 122)
 
 
 def _details(error: PlatformError) -> list[str]:
-    log = getattr(error, "log", "")
-    return [*(str(problem) for problem in getattr(error, "problems", ())), *([f"log: {log}"] if log else [])]
+    further = {"log": getattr(error, "log", ""), "then": getattr(error, "resume", "")}
+    told = [f"{name}: {value}" for name, value in further.items() if value]
+    return [*(str(problem) for problem in getattr(error, "problems", ())), *told]
 
 
 def _first_line(error: BaseException) -> str:

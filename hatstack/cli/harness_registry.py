@@ -92,7 +92,7 @@ def pull(
     keys = ("name", "number", "digest", "author", "message", "created_at")
     emit(
         {key: found[key] for key in keys} | {"folder": str(target), "changed": not dry_run},
-        f"{name} {found['digest']} in {back_to}",
+        f"{name} {found['digest']} in {target}",
     )
 
 

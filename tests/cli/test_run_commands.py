@@ -66,8 +66,8 @@ def test_a_failed_step_names_step_cure_and_log(hat: Hat, toy_profile: Path, tmp_
     assert error[0].startswith("error: numbers.json:3: step add-")
     assert error[0].endswith("failed: the numbers are bad")
     assert error[-1] == "  cure: draw them again"
-    log = Path(error[1].removeprefix("  log: "))
-    assert log.is_file()
+    assert Path(error[1].removeprefix("  log: ")).is_file()
+    assert error[2] == f"  then: hat run --resume f --runs-dir {tmp_path / 'runs'}"
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_ctrl_c_in_a_step_ends_everything_and_can_be_resumed(
     assert process.returncode == 130
     assert out == ""
     assert "Traceback" not in err
-    assert "error: c: interrupted in wait" in err
-    assert "cure: hat run --resume c" in err
+    assert f"error: {tmp_path / 'runs' / 'c'}: interrupted in wait" in err
+    assert f"cure: hat run --resume c --runs-dir {tmp_path / 'runs'}" in err
     folder = open_run(tmp_path / "runs", "c")
     assert folder.record.state == "interrupted"
     assert {name: record.state for name, record in folder.record.steps.items()} == {
