@@ -72,7 +72,9 @@ def _listed(values: Sequence[Any]) -> str:
 
 def _scalar_check(schema: Any) -> Check | None:
     """A closure for a plain scalar schema, or None when the schema says more than the fast path knows."""
-    if not isinstance(schema, Mapping) or not _SCALAR_KEYS.issuperset(schema) or schema.get("type") not in _TYPES:
+    if not isinstance(schema, Mapping) or not _SCALAR_KEYS.issuperset(schema):
+        return None
+    if not isinstance(schema.get("type"), str) or schema["type"] not in _TYPES:
         return None
     right_type, type_text = _TYPES[schema["type"]]
     checks = _range_checks(schema)
@@ -161,5 +163,8 @@ _CHECKS: Kept[Tool, Callable[[Mapping[str, Any]], str]] = Kept(
 
 
 def check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """ "" when the arguments are valid, else one short sentence that tells the model what to change."""
+    """ "" when the arguments are valid, else one short sentence that tells the model what to change.
+
+    Raises what jsonschema raises for a schema that `validate` refuses.
+    """
     return _CHECKS.of(tool)(arguments)

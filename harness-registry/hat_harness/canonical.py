@@ -153,7 +153,10 @@ def canonical_call(harness: Harness, name: str, arguments: Mapping[str, Any]) ->
         if harness.skills:
             names.insert(0, harness.activation.tool)
         return CallError(say(harness.language, "no_tool", name=name, known=quoted(names)))
-    fault = check_arguments(tool, arguments)
+    try:
+        fault = check_arguments(tool, arguments)
+    except Exception:  # a schema that `validate` would have refused; jsonschema has no one error class for it
+        fault = say(harness.language, "unusable", name=tool.name)
     if fault:
         return CallError(say(harness.language, "error", text=fault), tool.id)
     try:

@@ -62,7 +62,7 @@ def encode(record: Any) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, default in _fields(type(record)):
         value = getattr(record, name)
-        if value is not default and (value != default or type(value) is not type(default)):
+        if value is not default and value != default:
             data[name] = value if type(value) in _PLAIN else _plain(value)
     return data
 

@@ -79,13 +79,15 @@ def _work(work: Work, result: bool) -> dict[str, Any]:
 class Gates:
     """The hooks of one session."""
 
-    __slots__ = ("compiled", "known", "language", "log", "room")
+    __slots__ = ("compiled", "known", "language", "log", "room", "watch")
 
     def __init__(self, compiled: CompiledHooks, log: Log, language: str, room: Mapping[str, Any]) -> None:
         self.compiled = compiled
         self.log = log
         self.language = language
         self.room = room
+        self.watch: Callable[[HookEvent, int, Mapping[str, Any]], None] | None = None
+        """Told the context of every event that has hooks, before they run."""
         wanted = any("known_numbers" in reads for reads in compiled.reads.values())
         self.known = Known() if wanted else None
 
@@ -99,6 +101,8 @@ class Gates:
         if not hooks:
             return None
         context = self.context(event, turn, subject)
+        if self.watch is not None:
+            self.watch(event, turn.number, context)
         activation = activation_of(event, context)
         sent_back: list[tuple[CompiledHook, str]] = []
         for item in hooks:

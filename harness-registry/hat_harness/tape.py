@@ -7,9 +7,11 @@ runs models and tools (drive): a replay needs neither.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -17,9 +19,10 @@ from pydantic import ValidationError
 from hat_harness.codec import EVENTS, decode
 from hat_harness.errors import ReplayError, SessionError
 from hat_harness.events import Event, ToolRequest, ToolResult
+from hat_harness.hooks import Explanation
 from hat_harness.ports import ToolBackend
 from hat_harness.session import Session
-from hat_harness.spec import Harness
+from hat_harness.spec import Harness, HookEvent
 from hat_harness.trace import Entry, Segment, Trace
 
 _EVENT_TYPES = frozenset(cls.__name__ for cls in EVENTS)
@@ -83,6 +86,34 @@ def replay(trace: Trace, session: Session, harnesses: Mapping[str, Harness] | No
     again = session.trace
     compare(trace, again)
     return again
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Why one hook fired or not at one moment of a recorded session."""
+
+    turn: int
+    event: str
+    explanation: Explanation
+
+
+def explain_trace(trace: Trace, session: Session) -> tuple[Told, ...]:
+    """Replays a trace and explains every evaluation of every hook, in order. See `replay` for `session` and errors."""
+    found: list[Told] = []
+    gates = session._gates  # the one reader of it outside the session: an explanation needs the very contexts
+
+    def watch(event: HookEvent, turn: int, context: Mapping[str, Any]) -> None:
+        for compiled in gates.compiled.by_event[event]:
+            read = {name: context[name] for name in context if name in compiled.reads and name != "args"}
+            frozen = copy.deepcopy(read)
+            if "args" in compiled.reads:
+                frozen["args"] = compiled.hook.arguments
+            fires, error = compiled.verdict(context)
+            found.append(Told(turn, event, Explanation(compiled.hook.id, fires, error, frozen)))
+
+    gates.watch = watch
+    replay(trace, session)
+    return tuple(found)
 
 
 class RecordedTools:

@@ -92,3 +92,20 @@ def test_bindings_are_optional_and_bounded(tmp_path: Path) -> None:
     (tmp_path / "bindings.yaml").write_text("a: &x 1\nb: *x\n")
     with pytest.raises(LoadError, match=r"bindings.yaml:1: anchors"):
         load_bindings(tmp_path)
+
+
+SHIPPED = sorted(path.parent for path in (Path(__file__).parents[2] / "harness-registry" / "harnesses").glob("*/harness.yaml"))
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
+def test_every_shipped_harness_is_valid_and_survives(folder: Path, tmp_path: Path) -> None:
+    harness = load_harness(folder)
+    assert harness.name == folder.name
+    save_harness(harness, tmp_path / "copy")
+    again = load_harness(tmp_path / "copy")
+    assert again == harness
+    assert harness_digest(again) == harness_digest(harness)
+
+
+def test_there_are_shipped_harnesses() -> None:
+    assert SHIPPED

@@ -135,6 +135,28 @@ def test_arguments_are_judged_as_json_schema_judges_them(schema: dict[str, Any],
 
 
 @pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "boolean", "enum": [1]}, True),
+        ({"type": "boolean", "const": True}, True),
+        ({"type": "integer", "enum": [True, 2]}, 1),
+        ({"type": "number", "enum": [1]}, 1.0),
+        ({"type": "integer"}, 3.0),
+        ({"type": "integer"}, True),
+        ({"type": "number"}, False),
+        ({"type": "string", "minLength": 2}, "\U0001f600"),
+        ({"enum": ["a"]}, "a"),
+        ({"type": ["string", "null"]}, None),
+        ({"type": "string", "format": "date"}, "nonsense"),
+    ],
+)
+def test_the_corners_of_json_schema_hold(schema: dict[str, Any], value: object) -> None:
+    whole = {"type": "object", "properties": {"a": schema}}
+    tool = TOOL.model_copy(update={"parameters": whole})
+    assert (check_arguments(tool, {"a": value}) == "") is Draft202012Validator(whole).is_valid({"a": value})
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ({}, 'missing parameter "item"'),
@@ -161,8 +183,10 @@ def test_an_unknown_tool_is_told_with_those_that_there_are() -> None:
 
 def test_references_outside_a_schema_are_never_fetched() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "https://example.invalid/schema.json"}}}
+    broken = TOOL.model_copy(update={"parameters": schema})
     with pytest.raises(Exception, match=r"example\.invalid"):
-        check_arguments(TOOL.model_copy(update={"parameters": schema}), {"a": 1})
+        check_arguments(broken, {"a": 1})
+    assert canonical_call(small(tools=(broken,)), "order", {"a": 1}) == CallError('error : "order" cannot be called', "order")
 
 
 def test_an_adapter_needs_its_parameters_at_the_top() -> None:

@@ -12,6 +12,7 @@ from hat_harness.hooks import ACTIONS, CONTEXT, EVENTS, compile_hook, compile_ho
 from hat_harness.numbers import numbers
 from hat_harness.session import Session
 from hat_harness.spec import Hook
+from hat_harness.tape import explain_trace
 from hat_harness.trace import HookVerdict, turns
 from tests.harness.kit import GATE, ask, output, session, small
 
@@ -229,3 +230,18 @@ def test_arguments_beyond_the_engines_numbers_fire_the_hook_and_nothing_raises()
     one = session(small(tools=tools, hooks=(hook("before_tool", "tool.arguments.n == 1", "refuse"),)))
     call = one.handle(ev.ViewerMessage(("x",)))[0]
     assert one.handle(output(call, "", ask("get_item", n=10**30)))[0] == ev.Refuse("said", "h")  # type: ignore[arg-type]
+
+
+def test_a_recorded_session_tells_why_every_hook_fired_or_not() -> None:
+    other = Hook(id="n", event="stop", when="!numbers.all(n, n in known_numbers)", action="annotate")
+    one, actions = _run(GATE, other, outputs=[LOOK, "it is 41"])
+    one.handle(output(actions[-1], "it is 39 bye"))  # type: ignore[arg-type]
+    told = explain_trace(one.trace, session(small(hooks=(GATE, other))))
+    assert [(t.turn, t.explanation.hook, t.explanation.fires) for t in told] == [
+        (1, "gate", True),
+        (1, "n", True),
+        (1, "gate", False),
+        (1, "n", False),
+    ]
+    assert told[0].explanation.fields == {"reply": "it is 41", "args": {"gate": "bye"}}
+    assert told[1].explanation.fields == {"numbers": ["41"], "known_numbers": ["7", "39"]}
