@@ -202,7 +202,10 @@ def _closing(folder: RunFolder) -> str:
         ]
     lines.append(f"run {folder.id} done in {clock(folder.record.seconds)}")
     if folder.report.exists():
-        lines += [f"report  {folder.report}", f"next    hat model list --runs-dir {folder.path.parent}"]
+        lines.append(f"report  {folder.report}")
+    if any(record.component == "register" for record in folder.record.steps.values()):
+        where = "" if folder.path.parent == Path("runs") else f" --runs-dir {folder.path.parent}"
+        lines.append(f"next    hat model list{where}")
     return "\n".join(lines)
 
 

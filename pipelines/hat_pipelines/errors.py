@@ -14,8 +14,15 @@ Not here: exit codes (hatstack.cli.failure).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from hat_harness.errors import Kind, PlatformError, Problem
+
+
+def resumption(run: Path) -> str:
+    """The command that goes on with the run in this folder."""
+    where = "" if run.parent == Path("runs") else f" --runs-dir {run.parent}"
+    return f"hat run --resume {run.name}{where}"
 
 
 class PipelineError(PlatformError):
@@ -57,11 +64,14 @@ class RunNotFoundError(PipelineError):
 class StepFailedError(PipelineError):
     """A step ended with an error. `kind` is the step's own, so that the exit code says what went wrong."""
 
-    def __init__(self, message: str, *, step: str, kind: Kind, place: str = "", cure: str = "", log: str = "") -> None:
+    def __init__(self, message: str, *, step: str, kind: Kind, place: str = "", cure: str = "") -> None:
         super().__init__(message, place=place, cure=cure)
         self.step = step
-        self.log = log
         self.kind = kind
+        self.log = ""
+        """The step's log, once it has one."""
+        self.resume = ""
+        """The command that goes on with the run."""
 
 
 class InterruptedRunError(PipelineError):
@@ -70,7 +80,7 @@ class InterruptedRunError(PipelineError):
     interrupted = True
     """How the command line knows that this is no fault of anyone."""
 
-    def __init__(self, *, run: str, steps: Sequence[str]) -> None:
+    def __init__(self, *, run: Path, steps: Sequence[str]) -> None:
         names = ", ".join(steps) or "no step"
-        super().__init__(f"interrupted in {names}", place=run, cure=f"hat run --resume {run}")
+        super().__init__(f"interrupted in {names}", place=str(run), cure=resumption(run))
         self.steps = tuple(steps)

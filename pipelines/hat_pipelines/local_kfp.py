@@ -51,7 +51,7 @@ def run_kfp(folder: RunFolder, job: Job, screen: Display) -> None:
         worker.stop([attempt])
         _look(folder, screen)
         ended = _close(folder, screen, "interrupted")
-        raise InterruptedRunError(run=folder.id, steps=ended) from None
+        raise InterruptedRunError(run=folder.path, steps=ended) from None
     finally:
         worker.stop([attempt])
         shutil.rmtree(folder.path / ".kfp", ignore_errors=True)
@@ -102,7 +102,7 @@ def _conclude(folder: RunFolder, job: Job, attempt: worker.Attempt, screen: Disp
         name, fault = failed
         assert fault is not None, "a failed step says why"
         told = f"step {name} failed: {fault.message}"
-        raise StepFailedError(told, step=name, kind=fault.kind, place=fault.place, cure=fault.cure, log=str(log))
+        raise StepFailedError(told, step=name, kind=fault.kind, place=fault.place, cure=fault.cure)
     for name, record in folder.record.steps.items():
         if record.state == "waiting":
             folder.set_step(name, state="skipped", ended=now())

@@ -28,7 +28,13 @@ from hat_components.step import StepResult
 from hat_pipelines import display, plan, profile, runs
 from hat_pipelines.cache import Cache, code_digest
 from hat_pipelines.dag import parents
-from hat_pipelines.errors import InterruptedRunError, RunConflictError, RunNotFoundError
+from hat_pipelines.errors import (
+    InterruptedRunError,
+    RunConflictError,
+    RunNotFoundError,
+    StepFailedError,
+    resumption,
+)
 from hat_pipelines.plan import Job
 from hat_pipelines.runs import InputRecord, RunFolder, RunRecord, StepRecord, now
 from hat_pipelines.schedule import Schedule
@@ -86,7 +92,7 @@ def _resumable(ident: str, root: Path, job: Job | None) -> tuple[RunFolder, Job]
         raise RunConflictError(
             f"run {ident} was started under another config: {_difference(saved, job)}",
             place=str(folder.profile),
-            cure=f"hat run --resume {ident} without --profile and --set, or start a new run",
+            cure=f"{resumption(folder.path)} without --profile and --set, or start a new run",
         )
     if folder.record.code != code_digest():
         raise RunConflictError(
@@ -144,7 +150,7 @@ def render_report(root: Path, ident: str, options: Options) -> Path:
         results = plan.finished(folder, job, frozenset(names), same_code=False)
         missing = sorted(set().union(*(parents(job.dag.step(name)) for name in names)) - results.keys())
         if missing:
-            cure = f"hat run --resume {ident}"
+            cure = resumption(folder.path)
             raise RunNotFoundError(f"the report needs {', '.join(missing)}", place=str(folder.path), cure=cure)
         _forget(folder, set(names))
         _steps(folder, job, replace(options, cache=None), frozenset(names), results)
@@ -194,6 +200,11 @@ def _execute(folder: RunFolder, job: Job, options: Options, selected: frozenset[
         state = "partial" if left else "done"
     except InterruptedRunError:
         state = "interrupted"
+        raise
+    except StepFailedError as error:
+        log = folder.step(error.step).log
+        error.log = str(log) if log.exists() else ""
+        error.resume = resumption(folder.path)
         raise
     finally:
         folder.save(state=state, ended=now(), seconds=round(before + time.monotonic() - began, 3))

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hat_components.step import StepResult
 from hat_harness.errors import Kind
 from hat_pipelines.dag import PROGRESS, suggest
-from hat_pipelines.errors import RunConflictError, RunNotFoundError
+from hat_pipelines.errors import RunConflictError, RunNotFoundError, resumption
 
 FORMAT = "hatstack.run/1"
 RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
@@ -246,7 +246,7 @@ def create(root: Path, name: str, profile_text: str, record: RunRecord) -> RunFo
                 raise RunConflictError(
                     f"a run called {name!r} stands already",
                     place=str(path),
-                    cure=f"hat run --resume {name}, or another --name",
+                    cure=f"{resumption(path)}, or another --name",
                 ) from None
             continue
         write_text(path / "profile.yaml", profile_text)

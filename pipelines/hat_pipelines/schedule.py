@@ -75,7 +75,7 @@ class Schedule:
                 finally:
                     self._stop_running()
         except KeyboardInterrupt:
-            raise InterruptedRunError(run=self._folder.id, steps=self._interrupted()) from None
+            raise InterruptedRunError(run=self._folder.path, steps=self._interrupted()) from None
 
     def _interrupted(self) -> list[str]:
         return [name for name, record in self._folder.record.steps.items() if record.state == "interrupted"]
@@ -191,7 +191,6 @@ class Schedule:
             kind=fault.kind,
             place=fault.place,
             cure=fault.cure,
-            log=str(files.log),
         )
 
     def _crash(self, step: Step, attempt: worker.Attempt, files: StepFolder) -> Fault:
