@@ -198,7 +198,9 @@ def _retype(adapter: Adapter) -> Callable[[dict[str, Any]], dict[str, Any]]:
             case "values":
                 changed = dict(schema)
                 if "enum" in schema:
-                    changed["enum"] = [values.get(value, value) for value in schema["enum"]]
+                    changed["enum"] = [
+                        values.get(value, value) if isinstance(value, str) else value for value in schema["enum"]
+                    ]
                 if "default" in schema and isinstance(schema["default"], str):
                     changed["default"] = values.get(schema["default"], schema["default"])
                 return changed
