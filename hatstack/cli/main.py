@@ -30,6 +30,7 @@ def build() -> typer.Typer:
         pipeline,
         run,
         scenario,
+        stack,
     )
 
     app = typer.Typer(
@@ -41,6 +42,7 @@ def build() -> typer.Typer:
     )
     app.callback()(_globals)
     run.add(app)
+    stack.add(app)
     doctor.add(app)
     harness_registry.add(harness.app)
     nouns = {

@@ -10,10 +10,6 @@ import typer
 from hat_harness.errors import Kind, PlatformError
 
 PENDING: dict[str, str] = {
-    "up": "start the laptop stack",
-    "down": "stop the laptop stack",
-    "status": "show what of the laptop stack runs",
-    "chat": "talk to a release in a simulated room",
     "compare": "compare two evaluations item by item",
     "evolve": "search for a better harness with the weights fixed",
     "ablate": "measure what each stage of training adds",
