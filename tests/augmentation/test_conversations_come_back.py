@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 from typing import Any
 
@@ -49,12 +50,19 @@ def everything(seed: int) -> list[AnyOperator]:
 
 
 def parsed(conversation: dict[str, Any]) -> dict[str, Any]:
+    """The conversation with calls as objects, in messages and in fenced blocks: groups do not keep the order of keys."""
     made = json.loads(json.dumps(conversation))
     for message in made["messages"]:
+        if isinstance(message["content"], str):
+            message["content"] = re.sub(r"\{\"name\".*\}", lambda m: sorted_json(m[0]), message["content"])
         for call in message.get("tool_calls") or ():
             if isinstance(call["function"]["arguments"], str):
                 call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     return made
+
+
+def sorted_json(text: str) -> str:
+    return json.dumps(json.loads(text), sort_keys=True)
 
 
 @pytest.mark.parametrize("half", ["held_in", "held_out"])
@@ -159,9 +167,18 @@ def test_bare_identifiers_are_followed_and_ordinary_words_are_not() -> None:
     assert restore_conversation(made) == given
 
 
-def test_names_that_openai_refuses_get_valid_ones() -> None:
-    import re
+def test_a_forced_tool_is_forced_under_its_new_name() -> None:
+    given = weather(tool_choice={"type": "function", "function": {"name": "get.weather"}})
+    made = augment_conversation(given, [ToolName()], 4)
+    assert made["tool_choice"]["function"]["name"] == made["tools"][0]["function"]["name"] != "get.weather"
+    assert restore_conversation(made) == given
+    assert (
+        restore_conversation(augment_conversation(weather(tool_choice="auto"), [ToolName()], 4))["tool_choice"]
+        == "auto"
+    )
 
+
+def test_names_that_openai_refuses_get_valid_ones() -> None:
     made = augment_conversation(weather(), [ToolName()], 4)
     assert re.match(NAME_PATTERN, made["tools"][0]["function"]["name"])
 

@@ -182,6 +182,17 @@ def test_the_share_of_undisturbed_draws_and_of_families_is_the_plans():
     assert abs(on - 0.8 * 0.85) < 0.03
 
 
+def test_families_are_named_once_and_each_says_its_law():
+    from typing import get_args
+
+    from hat_harness.augment.operators import AnyOperator, Family
+
+    union = get_args(get_args(AnyOperator)[0])
+    types = [one.model_fields["type"].default for one in union]
+    assert sorted(types) == sorted(get_args(Family))
+    assert {one.law for one in union} == {"structural", "content", "perturbation"}
+
+
 def test_every_preset_is_a_valid_plan_that_survives_json():
     for preset in HOLDOUTS:
         plan = suite_plan(preset)

@@ -64,11 +64,12 @@ def exchange_phrases(op: Any, rng: Random, draft: Draft, record: Record, phrases
 
 
 def other_phrase(op: Any, rng: Random, draft: Draft, old: str, which: Any) -> str:
-    """A phrase that no hook has yet, or the old one when the pool holds no other."""
-    used = {value for hook in draft.parts["hooks"] for value in hook.arguments.values()}
+    """A phrase that shares nothing with those that hooks have or had, or the old one when the pool holds none."""
+    hooks = (*draft.base.hooks, *draft.parts["hooks"])
+    used = {value for hook in hooks for value in hook.arguments.values() if value}
     for _ in range(20):
         new = drawn_phrase(rng, draft.lexicon, which, weighted(rng, op.modes))
-        if new not in used:
+        if not any(new in phrase or phrase in new for phrase in used):
             return new
     return old
 

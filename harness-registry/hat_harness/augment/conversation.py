@@ -38,6 +38,7 @@ FAMILIES = frozenset(
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_SYSTEM = ("system", "developer")
 _NO_SKILLS = Activation.model_construct(tool="\x00", parameter="\x00", description="", required=False, once_per="turn")
 
 GENERAL = Words(
@@ -109,7 +110,7 @@ def augment_conversation(
     if "tools" in conversation:
         made["tools"] = _definitions(target, conversation["tools"], {tool.id: tool.id for tool in base.tools})
     made["metadata"] = {**(conversation.get("metadata") or {}), KEY: record}
-    return made
+    return words.chosen(made)
 
 
 def restore_conversation(conversation: Conversation) -> Conversation:
@@ -126,7 +127,7 @@ def restore_conversation(conversation: Conversation) -> Conversation:
         made["metadata"] = metadata
     else:
         del made["metadata"]
-    return made
+    return words.chosen(made)
 
 
 def canonical_conversation_call(
@@ -242,12 +243,12 @@ class _Bare:
 
     def messages(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """All messages: calls and results by the trajectory rules, then bare names in every text but results."""
-        moved = translate(self.words, [message for message in messages if message.get("role") != "system"])
+        moved = translate(self.words, [message for message in messages if message.get("role") not in _SYSTEM])
         rest = iter(moved)
         made = []
         for message in messages:
             role = message.get("role")
-            if role == "system":
+            if role in _SYSTEM:
                 made.append(_texts(message, self.prose))
             elif role == "user":
                 made.append(_texts(next(rest), self.prose))
@@ -256,6 +257,15 @@ class _Bare:
             else:
                 made.append(next(rest))
         return made
+
+    def chosen(self, conversation: Conversation) -> Conversation:
+        """The conversation with the tool that its `tool_choice` names, if it names one."""
+        choice: Any = conversation.get("tool_choice")
+        function = choice.get("function") if isinstance(choice, Mapping) else None
+        if not isinstance(function, Mapping) or "name" not in function:
+            return conversation
+        named = {**function, "name": self.words.closure.tool(function["name"])}
+        return {**conversation, "tool_choice": {**choice, "function": named}}
 
     def harness(self, harness: Harness) -> Harness:
         """The tools with bare names in their own texts rewritten; parameters that swapped names stay in prose."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from hat_harness.augment.calls import CallMap
-from hat_harness.augment.mentions import Closure
+from hat_harness.augment.mentions import Closure, completed_lookup
 from hat_harness.augment.phrases import Swap
 from hat_harness.render import RESULT_FIELDS, activation_quote, render_skill, skill_quote, tool_quote
 from hat_harness.spec import Harness, Tool
@@ -159,10 +159,12 @@ class Translation:
 
         def one(match: re.Match[str]) -> str:
             word = match[1] if match[1] is not None else match[2]
-            for names in (own, closure.tools, closure.skills):
-                if word in names:
-                    return match.group().replace(word, names[word])
-            return match.group()
+            kinds = (own, closure.tools, closure.skills)
+            known = next((names[word] for names in kinds if word in names), None)
+            if known is None:
+                moved = (completed_lookup(names, word) for names in kinds)
+                known = next((new for new in moved if new != word), word)
+            return match.group()[0] + known + match.group()[-1]
 
         return _QUOTED.sub(one, text)
 
