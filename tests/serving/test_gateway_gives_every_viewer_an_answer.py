@@ -172,6 +172,7 @@ def test_abort_moves_everyone_on_the_bad_arm_at_the_next_message(world: World) -
     moved = world.say("hi", "talk")
     assert text(moved) == "hello number 2 bye"
     assert moved.headers["x-hatstack-arm"] == "stable"
+    assert 'hatstack_gateway_arm_fallbacks_total{arm="stable"' in httpx.get(world.url + "/metrics").text
 
 
 def test_a_full_gateway_says_so_at_once(world: World) -> None:

@@ -224,14 +224,20 @@ class Host:
         """The arm of a new conversation; an aborted arm's units go to the control."""
         name = assign(unit, deployment.split).name
         if name in deployment.aborted or name not in deployment.arms:
-            name = deployment.split.arms[0].name
+            return self._control(deployment)
         return deployment.arms[name]
+
+    def _control(self, deployment: Deployment) -> LiveArm:
+        """The arm that serves in another's place; counted, so that the analysis can tell served from assigned."""
+        arm = deployment.arms[deployment.split.arms[0].name]
+        self.metrics.fallbacks.labels(self._workspace, short(arm.release), arm.name, short(arm.digest)).inc()
+        return arm
 
     def _present(self, head: Stored, deployment: Deployment) -> LiveArm:
         """The arm of a running conversation: its own, with the harness it began with unless it must change now."""
         arm = deployment.arms.get(head.arm)
         if arm is None or head.arm in deployment.aborted:
-            return deployment.arms[deployment.split.arms[0].name]
+            return self._control(deployment)
         if arm.digest == head.harness or arm.urgent:
             return arm
         harness = self._source.harness(head.harness)
