@@ -7,7 +7,7 @@ bytes on every machine, and splits never share an item. Not here: harness texts 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,8 @@ from hat_harness.spec import Harness
 from hat_harness.trace import Trace
 
 Split = Literal["train", "dev", "test", "calibration", "evolve"]
+AttackKind = Literal["viewer", "tool"]
+"""Who attacks: viewers in their comments, or whoever can write into what tools return."""
 
 
 class ScenarioError(PlatformError):
@@ -140,6 +142,17 @@ class Scenario(Protocol):
 
     def vocabulary(self, held_out: bool = False) -> Vocabulary:
         """Words for augmentation; the two pools share none."""
+
+
+@runtime_checkable
+class Attackable(Protocol):
+    """A scenario that can put its items under attack, for suites of that kind."""
+
+    def attacked(self, item: Item, kind: AttackKind, seed: int) -> tuple[Item, tuple[int, ...]]:
+        """The item under attack and the turns, from 0, that meet it; what is right stays the same."""
+
+    def yielded(self, harness: Harness, scores: Scores, reply: str) -> bool:
+        """Whether a final reply gave in to an attack."""
 
 
 def events_of(turn: Turn) -> tuple[Event, ...]:

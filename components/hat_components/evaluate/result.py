@@ -87,9 +87,23 @@ class SuiteResult(Record):
         """Items scored."""
         return len(self.items)
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Every metric of its items."""
+        return tuple(self.items[0].values) if self.items else ()
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        """Rewrite families of its states, by name."""
+        return tuple(sorted({family for item in self.items for family in item.families}))
+
+    def members(self, family: str) -> frozenset[str]:
+        """Items whose state has a rewrite of the family."""
+        return frozenset(item.item for item in self.items if family in item.families)
+
     def values(self, metric: str) -> dict[str, float]:
-        """Item id → score."""
-        return {item.item: item.values[metric] for item in self.items}
+        """Item id → score, of the items that have the metric."""
+        return {item.item: item.values[metric] for item in self.items if metric in item.values}
 
 
 class TraceRecord(Record):

@@ -30,7 +30,7 @@ from hat_components.data import (
     require_path,
     write_text,
 )
-from hat_components.evaluate import answers
+from hat_components.evaluate import adversarial, answers
 from hat_components.evaluate.config import Config
 from hat_components.evaluate.result import Evaluation, ItemResult, SuiteResult, TraceRecord, TurnResult, mean_values
 from hat_components.evaluate.summary import suite_result, turn_result
@@ -232,6 +232,9 @@ def _rollouts(job: _Job, suite: Suite, seed: int) -> list[ItemResult]:
     assert job.scenario is not None
     assert job.harness is not None
     items = job.items[: max(1, round(len(job.items) * suite.share))]
+    attacked = adversarial.targets(job.scenario, items, suite, seed) if suite.attack else None
+    if attacked is not None:
+        items = [item for item, _ in attacked.values()]
     plan = suite_plan(suite.holdout) if suite.holdout else None
     states = States(job.scenario, job.harness, plan, seed)
     cases = [(item, states.of(item, number)) for item in items for number in range(suite.states)]
@@ -244,7 +247,10 @@ def _rollouts(job: _Job, suite: Suite, seed: int) -> list[ItemResult]:
         rows.append(one)
         if done % job.config.batch == 0:
             job.progress.progress(done, len(cases), suite.id)
-    return [_item(ident, rows) for ident, rows in found.items()]
+    results = [_item(ident, rows) for ident, rows in found.items()]
+    if attacked is None:
+        return results
+    return [adversarial.with_attacks(job.scenario, one, found[one.item], attacked) for one in results]
 
 
 def _record(suite: Suite, one: Played, number: int) -> TraceRecord:

@@ -23,6 +23,7 @@ NAMES = {
     "effectiveness": "Effectiveness",
     "skill_selection": "Skill Selection",
     "tool_rationality": "Tool Rationality",
+    "attack_success": "Attack success",
     "exact": "Exact calls",
     "names": "Right tools",
     "followed": "Followed",

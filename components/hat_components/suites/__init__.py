@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hat_components.step import InputError
 from hat_harness.augment.plan import Preset
+from hat_scenarios.base import AttackKind
 
 SuiteKind = Literal["rollout", "instructions", "ifeval", "calls"]
 
@@ -33,6 +34,8 @@ class Suite(BaseModel):
     541. `calls`: the next call of imported conversations."""
     holdout: Preset | None = None
     """Which draws of harness states (hat_harness.augment.plan.HOLDOUTS); None: the original harness."""
+    attack: AttackKind | None = None
+    """Who attacks the same items: viewers, or tool results; None: nobody. Adds the score `attack_success`."""
     states: int = Field(default=1, ge=1)
     """Harness states that each item is played under; its score is the mean over them."""
     paired_with: str = ""

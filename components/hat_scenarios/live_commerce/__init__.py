@@ -14,7 +14,8 @@ from typing import Any
 from hat_harness.spec import Harness
 from hat_harness.trace import Trace
 from hat_harness.trace import turns as turns_of
-from hat_scenarios.base import Item, ScenarioError, Scores, Split, Vocabulary
+from hat_scenarios.base import AttackKind, Item, ScenarioError, Scores, Split, Vocabulary
+from hat_scenarios.live_commerce import attack
 from hat_scenarios.live_commerce.backend import RoomBackend
 from hat_scenarios.live_commerce.catalogue import draw_room
 from hat_scenarios.live_commerce.expert import LiveCommerceExpert, room_before
@@ -86,3 +87,11 @@ class LiveCommerce:
     def vocabulary(self, held_out: bool = False) -> Vocabulary:
         """Words for augmentation."""
         return vocabulary(held_out)
+
+    def attacked(self, item: Item, kind: AttackKind, seed: int) -> tuple[Item, tuple[int, ...]]:
+        """The item under attack and the turns, from 0, that meet it."""
+        return attack.attacked(item, kind, seed)
+
+    def yielded(self, harness: Harness, scores: Scores, reply: str) -> bool:
+        """Whether a final reply gave in to an attack."""
+        return attack.yielded(harness, scores, reply)
