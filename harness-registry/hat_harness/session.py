@@ -27,7 +27,7 @@ from hat_harness.gates import Gates
 from hat_harness.hooks import CompiledHooks, compile_hooks
 from hat_harness.spec import Harness
 from hat_harness.tidy import tidy
-from hat_harness.trace import Trace
+from hat_harness.trace import FORMAT, Trace, built
 from hat_harness.turn import Turn
 
 State = Literal["idle", "model", "tools", "backoff"]
@@ -76,16 +76,18 @@ class Session(Flow):
     def trace(self) -> Trace:
         """Everything that happened so far."""
         harness, room, started = self._start
-        return Trace.model_construct(
-            session=self.session_id,
-            harness=harness_digest(harness),
-            harness_name=harness.name,
-            room=room,
-            started=started,
-            entries=self._log.entries(),
-            segments=self._segments.records(),
-            ignored=dict(self._log.ignored),
-        )
+        values = {
+            "format": FORMAT,
+            "session": self.session_id,
+            "harness": harness_digest(harness),
+            "harness_name": harness.name,
+            "room": room,
+            "started": started,
+            "entries": self._log.entries(),
+            "segments": self._segments.records(),
+            "ignored": dict(self._log.ignored),
+        }
+        return built(Trace, values)
 
     # ---- taking events ----------------------------------------------------------------------------------------
 

@@ -28,15 +28,18 @@ from hat_harness.trace import Entry, Segment, Trace
 _EVENT_TYPES = frozenset(cls.__name__ for cls in EVENTS)
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
 def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return _ENCODER.encode(value)
 
 
 def dump(trace: Trace) -> bytes:
     """The trace as JSON lines, UTF-8. Equal traces give equal bytes."""
     head = trace.model_dump(exclude={"entries", "segments"})
     lines = [_line(head)]
-    lines += [_line(entry.model_dump()) for entry in trace.entries]
+    lines += [_line(entry.__dict__) for entry in trace.entries]
     lines += [_line({"segment": segment.model_dump()}) for segment in trace.segments]
     return ("\n".join(lines) + "\n").encode(errors="surrogatepass")
 

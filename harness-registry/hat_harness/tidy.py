@@ -16,6 +16,7 @@ from hat_harness import events as ev
 from hat_harness.errors import SessionError
 from hat_harness.events import Event
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -25,7 +26,7 @@ def _clean(text: str) -> str:
 
 def _is_json(value: Any) -> bool:
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = _encode(value)
     except (TypeError, ValueError, RecursionError):
         return False
     return text.isascii() or not _SURROGATE.search(text)
