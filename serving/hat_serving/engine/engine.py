@@ -12,11 +12,13 @@ import itertools
 import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 
 from hat_serving.engine.errors import CallError
 from hat_serving.engine.model import LoadedModel, load
 from hat_serving.engine.options import EngineOptions
+from hat_serving.engine.reasoning import ThinkingRule
 from hat_serving.engine.request import LogprobWish, Progress, Request
 from hat_serving.engine.sampling import SamplingParams
 from hat_serving.engine.scheduler import Scheduler
@@ -60,6 +62,7 @@ class Engine:
         self._outbox: list[tuple[Generation, Progress]] = []
         self.scheduler = Scheduler(load(options.model_path, options), options, self._deliver)
         self._count = itertools.count(options.random_seed)
+        self.thinking = ThinkingRule(self.model.text.template_text)
 
     def __enter__(self) -> Engine:
         self.start()
@@ -127,10 +130,9 @@ class Engine:
             left.acquire()
         return requests
 
-    def load(self, path: str | None) -> LoadedModel:
+    def load(self, path: Path) -> LoadedModel:
         """Read a model folder for `replace`: may take a while, blocks nothing. ModelError."""
-        options = self.options.model_copy(update={"model_path": path}) if path else self.options
-        return load(options.model_path if path is None else type(options.model_path)(path), options)
+        return load(path, self.options)
 
     def replace(
         self, model: LoadedModel, version: str | None = None, *, abort: bool = False, keep_pause: bool = False

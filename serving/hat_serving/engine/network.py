@@ -20,6 +20,8 @@ from torch.nn import functional
 from hat_serving.engine.bank import Bank
 from hat_serving.engine.folder import ModelFolder, Shape
 
+_ONE_DNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
 PLAIN_LIMIT = 4_000_000
 """Matrices up to this size are kept unpacked as well, for single tokens."""
 
@@ -56,7 +58,7 @@ class Linear:
     __slots__ = ("_packed", "_plain")
 
     def __init__(self, weight: torch.Tensor) -> None:
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight) if torch.backends.mkldnn.is_available() else None
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight) if _ONE_DNN else None
         small = weight.dtype == torch.float32 and weight.numel() <= PLAIN_LIMIT
         self._plain = weight if self._packed is None or small else None
 
@@ -103,8 +105,9 @@ class Layer:
         seen = self._attend(turned[:, : shape.heads], batch, bank)
         x = x + self._out(seen)
         normed = functional.rms_norm(x, (shape.hidden,), self._post_norm, shape.epsilon)
-        gate, up = self._gate_up(normed).split(shape.feed_forward, dim=1)
-        return x + self._down(functional.silu(gate) * up)
+        wide = self._gate_up(normed)
+        gated = functional.silu(wide[:, : shape.feed_forward]) * wide[:, shape.feed_forward :]
+        return x + self._down(gated)
 
     def _attend(self, queries: torch.Tensor, batch: Batch, bank: Bank) -> torch.Tensor:
         """[N, H, D] → [N, H * D]."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from hat_serving.engine.folder import Precision
 
 ReasoningParser = Literal["qwen3"]
-ToolCallParser = Literal["qwen", "qwen25", "hermes"]
+ToolCallParser = Literal["qwen", "qwen25"]
 
 
 class EngineOptions(BaseModel):

@@ -47,7 +47,6 @@ class Times:
     """Monotonic seconds; 0 where it has not happened."""
 
     arrived: float = 0.0
-    queued: float = 0.0
     started: float = 0.0
     first: float = 0.0
     finished: float = 0.0

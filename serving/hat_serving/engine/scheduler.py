@@ -24,6 +24,7 @@ from hat_serving.engine.model import LoadedModel
 from hat_serving.engine.options import EngineOptions
 from hat_serving.engine.prefix import PrefixCache
 from hat_serving.engine.request import Request
+from hat_serving.engine.speculate import AcceptStats
 from hat_serving.engine.steps import Filling, Row, Stepper
 
 SHARE_FROM = 16
@@ -46,6 +47,10 @@ class Counters:
     steps: int = 0
     beat: float = 0.0
     """Monotonic time of the last turn of the loop."""
+    accept_length: float = 0.0
+    """Mean accepted length of the last second that had verifications."""
+    accept_rate: float = 0.0
+    """SGLang's rate over the same second."""
     throughput: float = 0.0
     """Generated tokens a second over the last full second."""
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=100))
@@ -208,6 +213,10 @@ class Scheduler:
         if now - since >= 1.0:
             counters.throughput = (counters.generated_tokens - tokens) / (now - since)
             self._window = (now, counters.generated_tokens)
+            stats = self._stepper.stats
+            if stats.verified:
+                counters.accept_length, counters.accept_rate = stats.length, stats.rate
+                self._stepper.stats = AcceptStats(self.options.draft_tokens)
 
     def _admit(self) -> None:
         room = self.options.max_running_requests - len(self._running) - len(self._filling)

@@ -17,7 +17,7 @@ from hat_serving.engine.network import Segment
 from hat_serving.engine.options import EngineOptions
 from hat_serving.engine.request import Ranked, Request, TokenLogprob
 from hat_serving.engine.sampling import cut, invert, shape_logits, temperatures
-from hat_serving.engine.speculate import accept_greedy, accept_sampled
+from hat_serving.engine.speculate import AcceptStats, accept_greedy, accept_sampled
 
 
 @dataclass(slots=True)
@@ -60,7 +60,8 @@ class Stepper:
         self._model, self._bank, self._options = model, bank, options
         self._network, self._draft = model.network, model.draft
         think = model.text.tokenizer.token_to_id("</think>")
-        self._think_end = think if think is not None else None
+        self._think_end = int(think) if think is not None else None
+        self.stats = AcceptStats(options.draft_tokens)
 
     def fill(self, filling: Sequence[Filling]) -> list[Filling]:
         """Compute the next chunk of the prompts, in order; those that are complete have drawn their first token."""
@@ -162,6 +163,7 @@ class Stepper:
                     break
             if not request.params.shaped:
                 row.hidden, row.drafted = hidden[index, : len(made)], starts[index]
+                self.stats.add(len(made) - 1, len(made))
                 if request.stats is not None:
                     request.stats.add(len(made) - 1, len(made))
 

@@ -52,6 +52,7 @@ class TextCodec:
         added = self.tokenizer.get_added_tokens_decoder()
         self.special = frozenset(token for token, entry in added.items() if entry.special)
         self._pieces = _byte_pieces(self.tokenizer, {token: entry.content for token, entry in added.items()})
+        self._raw_bytes = _taken_for_byte_level(self.tokenizer)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
@@ -69,6 +70,11 @@ class TextCodec:
             if piece is not None
             else self.decode([token], skip_special_tokens=False)
         )
+
+    def token_bytes(self, token: int) -> list[int]:
+        """One token's bytes as OpenAI's `logprobs` have them: raw where SGLang takes the tokenizer for byte-level."""
+        piece = self._pieces.get(token) if self._pieces and self._raw_bytes else None
+        return list(piece if piece is not None else self.token_text(token).encode())
 
     def decoder(self, *, skip_special_tokens: bool) -> Decoder:
         """A decoder for one generation."""
@@ -183,6 +189,14 @@ def _byte_pieces(tokenizer: Tokenizer, added: Mapping[int, str]) -> dict[int, by
         else:
             pieces[token] = bytes(alphabet[letter] for letter in text)
     return pieces
+
+
+def _taken_for_byte_level(tokenizer: Tokenizer) -> bool:
+    """SGLang's guess, from six entries: whether all their letters stand for bytes."""
+    size = tokenizer.get_vocab_size()
+    alphabet = _byte_alphabet()
+    pieces = [tokenizer.id_to_token(token) for token in (0, 1, 2, 3, size // 2, size - 2) if 0 <= token < size]
+    return all(letter in alphabet for piece in pieces if piece for letter in piece)
 
 
 def _byte_alphabet() -> dict[str, int]:
