@@ -79,13 +79,13 @@ def replace_phrase(draft: Draft, record: Record, argument: str, old: str, new: s
     for hook in tuple(draft.parts["hooks"]):
         if hook.arguments.get(argument) == old:
             draft.put(record, f"hooks/{hook.id}/arguments/{escape(argument)}", old, new)
-    for path, text in tuple(draft.texts("prompts", "skills", "hooks")):
-        if path.endswith("/description") or not states(text, old):
-            continue
-        made = exchange(text, old, new)
-        if statement and not path.startswith("hooks/"):
-            made = restate(made, new, statement)
-        draft.put(record, path, text, made)
+    for kind, name in (("prompts", "text"), ("skills", "body"), ("hooks", "message")):
+        for part in tuple(draft.parts[kind]):
+            text = getattr(part, name)
+            if old in text and states(text, old):
+                made = restate(text, old, new, statement) if statement and kind != "hooks" else text
+                made = exchange(made, old, new)
+                draft.put(record, f"{kind}/{escape(part.id)}/{name}", text, made)
     if old != new:
         record.phrases[argument] = (old, new)
 

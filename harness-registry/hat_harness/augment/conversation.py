@@ -59,7 +59,7 @@ GENERAL = Words(
                 "task",
                 "flow",
             ),
-            *("handler", "action", "module", "service", "node", "worker", "helper", "step", "call"),
+            *("handler", "action", "module", "service", "node", "worker", "keeper", "step", "call"),
         )
     },
     distractors=(

@@ -67,22 +67,22 @@ def exchange(text: str, old: str, new: str) -> str:
     return _stated(old).sub(lambda _: new, text)
 
 
-def restate(text: str, phrase: str, statement: str) -> str:
-    """The text with the one sentence that states only the phrase replaced by `statement` (`{phrase}` filled in).
+def restate(text: str, old: str, new: str, statement: str) -> str:
+    """The text with the one sentence that states only `old` replaced by `statement` about `new`.
 
     A sentence that says more (a name in backticks, a second quotation, above 14 words) stays as it is.
     """
     for match in _SENTENCE.finditer(text):
         sentence = match.group()
-        if not states(sentence, phrase):
+        if not states(sentence, old):
             continue
-        rest = _stated(phrase).sub("", sentence)
+        rest = _stated(old).sub("", sentence)
         simple = len(rest.split()) <= 14 and "`" not in rest and rest.count('"') <= 2
         if not simple:
             return text
         lead = sentence[: len(sentence) - len(sentence.lstrip())]
         tail = sentence[len(sentence.rstrip()) :]
-        made = statement.replace("{phrase}", phrase)
+        made = statement.replace("{phrase}", new)
         body = sentence.strip()
         if body[-1:] in ".。" and not made.rstrip().endswith((".", "。")):
             made += " ." if body.endswith(" .") else body[-1]
@@ -99,10 +99,9 @@ class Swap:
             if old != new and old not in self.to and new not in self.to:
                 self.to[old] = new
                 self.to[new] = old
-        self.short = {old for old, new in self.to.items() if not (is_long(old) and is_long(new))}
-        long = sorted((phrase for phrase in self.to if phrase not in self.short), key=len, reverse=True)
-        self._long = re.compile("|".join(_bounded(phrase) for phrase in long)) if long else None
-        self._short = sorted(self.short, key=len, reverse=True)
+        short = {old for old, new in self.to.items() if not (is_long(old) and is_long(new))}
+        self._short = sorted(short, key=len, reverse=True)
+        self._long = sorted((phrase for phrase in self.to if phrase not in short), key=len, reverse=True)
 
     def reply(self, text: str) -> str:
         """A reply with its phrases exchanged; a phrase of one word (or whose counterpart is) only at start and end."""
@@ -112,14 +111,30 @@ class Swap:
         rest = text[len(start) :]
         end = next((p for p in self._short if rest.endswith(p) and _starts(rest, len(rest) - len(p))), "")
         rest = rest[: len(rest) - len(end)]
-        if self._long is not None:
-            rest = self._long.sub(lambda match: self.to[match.group()], rest)
+        if any(phrase in rest for phrase in self._long):
+            rest = self._exchanged(rest)
         return self.to.get(start, "") + rest + self.to.get(end, "")
 
+    def _exchanged(self, text: str) -> str:
+        """Long phrases exchanged wherever they stand as whole words: the leftmost first, the longest of those."""
+        made: list[str] = []
+        at = 0
+        while True:
+            places = [(found, phrase) for phrase in self._long if (found := _whole(text, phrase, at)) >= 0]
+            if not places:
+                return "".join([*made, text[at:]])
+            found, phrase = min(places, key=lambda place: place[0])
+            made += [text[at:found], self.to[phrase]]
+            at = found + len(phrase)
 
-def _bounded(phrase: str) -> str:
-    word = re.escape(phrase)
-    return rf"(?<![^\W_]){word}(?![^\W_])" if phrase.isascii() else word
+
+def _whole(text: str, phrase: str, at: int) -> int:
+    """Where the phrase next stands with no letter or digit beside it (Chinese needs no such border), or -1."""
+    while (found := text.find(phrase, at)) >= 0:
+        if _starts(text, found) and _ends(text, found + len(phrase)):
+            return found
+        at = found + 1
+    return -1
 
 
 def _ends(text: str, at: int) -> bool:

@@ -16,11 +16,12 @@ from hat_harness.augment.calls import CallMap
 from hat_harness.augment.mentions import Closure, completed_lookup
 from hat_harness.augment.phrases import Swap
 from hat_harness.render import RESULT_FIELDS, activation_quote, render_skill, skill_quote, tool_quote
-from hat_harness.spec import Harness, Tool
+from hat_harness.spec import Activation, Harness, Skill, Tool
 from hat_harness.templates import compile_template
 
 ERRORS = ("error : ", "错误：", 'skill "', "技能 “")
 """How texts start that the session writes itself in place of a tool's result."""
+Quotable = Skill | Tool | Activation
 _QUOTED = re.compile(r'"([^"\n]*)"|“([^”\n]*)”')
 
 
@@ -34,6 +35,7 @@ class Translation:
         self.source = source
         self.target = target
         self.catalogue = catalogue
+        self._lines: dict[int, tuple[str, str]] = {}
 
     @cached_property
     def _tools(self) -> list[tuple[Tool, Tool]]:
@@ -58,21 +60,29 @@ class Translation:
         return Closure.of(tools, skills, parameters, ours.tool)
 
     @cached_property
-    def quotes(self) -> list[tuple[str, str, str]]:
-        """(name, catalogue line in the source, in the target), from first to last field, longest first."""
+    def _quotable(self) -> list[tuple[str, Quotable, Quotable]]:
+        """(name, part of the source, part of the target) of everything that stands in the catalogue."""
         if not self.catalogue:
             return []
         there = {skill.id: skill for skill in self.target.skills}
-        found = [
-            (skill.name, skill_quote(self.source, skill), skill_quote(self.target, there[skill.id]))
-            for skill in self.source.skills
-            if skill.id in there
+        found: list[tuple[str, Quotable, Quotable]] = [
+            (skill.name, skill, there[skill.id]) for skill in self.source.skills if skill.id in there
         ]
-        found += [
-            (tool.name, tool_quote(self.source, tool), tool_quote(self.target, other)) for tool, other in self._tools
-        ]
-        found.append((self.source.activation.tool, activation_quote(self.source), activation_quote(self.target)))
-        return sorted((entry for entry in found if entry[1] != entry[2]), key=lambda entry: -len(entry[1]))
+        found += [(tool.name, tool, other) for tool, other in self._tools]
+        found.append((self.source.activation.tool, self.source.activation, self.target.activation))
+        return found
+
+    def quotes(self, text: str) -> list[tuple[str, str]]:
+        """(line in the source, line in the target) of what the text quotes from the catalogue, longest first."""
+        found = []
+        for name, one, other in self._quotable:
+            if name in text:
+                pair = self._lines.get(id(one))
+                if pair is None:
+                    pair = self._lines[id(one)] = (_quote(self.source, one), _quote(self.target, other))
+                if pair[0] != pair[1] and pair[0] in text:
+                    found.append(pair)
+        return sorted(found, key=lambda pair: -len(pair[0]))
 
     @cached_property
     def bodies(self) -> dict[str, tuple[str, str]]:
@@ -107,9 +117,8 @@ class Translation:
         if not text:
             return text
         pieces = [text]
-        for name, ours, theirs in self.quotes:
-            if name in text and ours in text:
-                pieces = _cut(pieces, ours, theirs)
+        for ours, theirs in self.quotes(text):
+            pieces = _cut(pieces, ours, theirs)
         pieces[::2] = [self.mentioned(piece) for piece in pieces[::2]]
         return "".join(pieces)
 
@@ -167,6 +176,13 @@ class Translation:
             return match.group()[0] + known + match.group()[-1]
 
         return _QUOTED.sub(one, text)
+
+
+def _quote(harness: Harness, part: Quotable) -> str:
+    """The part's catalogue line from its first field to its last."""
+    if isinstance(part, Skill):
+        return skill_quote(harness, part)
+    return tool_quote(harness, part) if isinstance(part, Tool) else activation_quote(harness)
 
 
 def _frame(template: str) -> tuple[str, str]:
