@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from hat_pipelines.dag import Dag
 from hat_pipelines.profile import Profile
 from hat_pipelines.runs import write_text
@@ -56,11 +58,26 @@ def _kfp(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]]) -
 
         path = Path(scratch) / "pipeline.yaml"
         compiler.Compiler().compile(to_kfp(dag, profile, configs), str(path))
-        return path.read_text(encoding="utf-8")
+        return _dump(*yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
 def _argo(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]]) -> str:
     from hat_pipelines.to_hera import to_hera
 
-    text: str = to_hera(dag, profile, configs).to_yaml()
+    return _dump(to_hera(dag, profile, configs).to_dict())
+
+
+class _Dumper(yaml.SafeDumper):
+    """Our own style of YAML: hera changes PyYAML's for the whole process, so the result would depend on imports."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text.strip("\n") else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _dump(*documents: Any) -> str:
+    text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
     return text

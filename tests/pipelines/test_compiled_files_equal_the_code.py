@@ -32,6 +32,10 @@ def test_the_committed_files_are_those_of_the_code(rendered: tuple[profile.Profi
     assert stale == [], "run `hat pipeline compile`"
 
 
+def test_a_second_compilation_is_the_same(rendered: tuple[profile.Profile, dict[str, str]]) -> None:
+    assert compiler.render(rendered[0]) == rendered[1]
+
+
 def test_no_file_is_left_over() -> None:
     expected = {f"{name}-h20.{kind}.yaml" for name in dags.names() for kind in ("kfp", "argo")}
     assert {path.name for path in COMPILED.glob("*.yaml")} == expected
