@@ -7,17 +7,15 @@ visible only when all its blobs are stored. Not here: pointers, proposals (they 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from hat_harness.digest import harness_digest, part_digests
-from hat_harness.load import load_harness
+from hat_harness.load import parse_files
 from hat_harness.spec import Harness
 from hat_registry import clock, ledger
 from hat_registry.accounts import Actor
@@ -45,13 +43,7 @@ class Version:
 
 def parse(files: Files) -> Harness:
     """The validated harness that `files` make. Raises hat_harness.errors.LoadError with every problem."""
-    with tempfile.TemporaryDirectory(prefix="hatstack-push-") as folder:
-        root = Path(folder)
-        for name, content in files.items():
-            path = root / safe_path(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        return load_harness(root)
+    return parse_files({safe_path(name): content for name, content in files.items()})
 
 
 def store_blobs(blobs: BlobStore, files: Files) -> dict[str, str]:
