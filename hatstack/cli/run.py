@@ -194,12 +194,8 @@ def _closing(folder: RunFolder) -> str:
     found = scores(folder)
     lines = []
     if found.rows:
-        lines += [
-            table(
-                ("suite", *found.arms), [(row["suite"], *(row.get(arm) for arm in found.arms)) for row in found.rows]
-            ),
-            "",
-        ]
+        rows = [(row["suite"], *(row.get(arm) for arm in found.arms), row["title"]) for row in found.rows]
+        lines += [table(("suite", *found.arms, "scores in percent"), rows), ""]
     lines.append(f"run {folder.id} done in {clock(folder.record.seconds)}")
     if folder.report.exists():
         lines.append(f"report  {folder.report}")
