@@ -1,10 +1,10 @@
 """The evolve step: measures a base and edits of it with fixed policies, keeps the best, checks it once on held-out items.
 
-Inputs: `harness`; `items` (tagged for evolution); optional: `candidate-<name>` (harness folders) or
-`candidates` (a folder of such), `model` or `model-<policy>`, `held_out` (tagged for evaluation), `calibration` (items of the judge, only to be told apart), `cache`
-(answers of the proposer). Always holds: sets that share an item by content are refused, and so are development items
-that are tagged for anything else; an edit is held against the stage it was made from on the same items; what is kept
-depends on development items alone. Not here: promotion (hat_registry), writing candidates by hand.
+Inputs: `harness`; `items` (tagged for evolution). Optional: `candidate-<name>` (harness folders) or `candidates` (a folder
+of such), `model` or `model-<policy>`, `held_out` (tagged for evaluation), `calibration` (the judge's items, only to be
+told apart), `cache` (answers of the proposer). Always holds: sets that share an item by content are refused, and so are
+development items that are tagged for anything else; an edit is held against the stage it was made from on the same items;
+what is kept depends on development items alone. Not here: promotion (hat_registry), writing candidates by hand.
 """
 
 from __future__ import annotations
