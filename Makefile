@@ -1,6 +1,7 @@
 # One vocabulary of tasks for people, hooks and CI. `make help` lists them.
 PYTHON ?= python3
 UV_VERSION := 0.13.9
+BFCL_VERSION := 2026.3.23
 VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= smoke
@@ -39,6 +40,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(BIN)/uv
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e '.[all,dev]'
+	@# Only its data files are used; its own pins (an old numpy among them) would not resolve.
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps "$$(grep '^bfcl-eval==' constraints.txt)"
 	@touch $@
 
 deps: ## System packages that the tests use (Debian, as root); elsewhere says what is missing
@@ -69,6 +72,7 @@ bench: setup-dev ## Speed and memory, as interleaved ratios; BENCH=name runs one
 pins: $(BIN)/uv ## Resolve constraints.txt anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --all-extras --no-annotate --no-header pyproject.toml -o constraints.txt
 	@sed -i '/^hatstack/d;/ @ file/d' constraints.txt
+	@echo 'bfcl-eval==$(BFCL_VERSION)' >> constraints.txt
 
 clean: ## Remove the environment and caches; runs stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
