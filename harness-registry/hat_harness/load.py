@@ -79,7 +79,7 @@ def _read(path: Path) -> bytes:
         return stream.read(MAX_TOTAL + 1)
 
 
-def _check_paths(files: Iterable[str]) -> list[Problem]:
+def check_paths(files: Iterable[str]) -> list[Problem]:
     """Paths that leave the folder, and paths that are one on some file systems."""
     problems: list[Problem] = []
     seen: dict[str, str] = {}
@@ -135,7 +135,7 @@ def parse_files(files: Mapping[str, bytes], *, strict: bool = True, place: str =
 
     Not `strict`: unknown keys, unknown files and names in backticks that mean nothing are passed over.
     """
-    problems = _check_paths(files)
+    problems = check_paths(files)
     if problems:
         raise LoadError(place, problems)
     reader = Reader(files, strict)
@@ -228,10 +228,15 @@ def save_harness(harness: Harness, path: Path) -> None:
         wrong = [Problem(".", 0, "a folder that is no harness stands here", "choose another path")]
     if wrong:
         raise LoadError(str(path), wrong)
+    write_folder(harness_files(harness), path)
+
+
+def write_folder(files: Mapping[str, bytes], path: Path) -> None:
+    """Writes files (path in the folder → bytes) as a folder, whole or not at all; `BESIDE` files that stand there stay."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        for name, data in harness_files(harness).items():
+        for name, data in files.items():
             target = fresh / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)

@@ -263,11 +263,15 @@ class Reader:
 
     def file(self, path: str) -> File:
         """A further file of a skill's folder."""
-        data = self.files[path]
-        try:
-            text = data.decode()
-            if "\0" not in text:
-                return File(path=path, content=text)
-        except UnicodeDecodeError:
-            pass
-        return File(path=path, content=base64.b64encode(data).decode("ascii"), encoding="base64")
+        return read_file(path, self.files[path])
+
+
+def read_file(path: str, data: bytes) -> File:
+    """A further file: as text where it is UTF-8 without null characters, else in base64."""
+    try:
+        text = data.decode()
+        if "\0" not in text:
+            return File(path=path, content=text)
+    except UnicodeDecodeError:
+        pass
+    return File(path=path, content=base64.b64encode(data).decode("ascii"), encoding="base64")

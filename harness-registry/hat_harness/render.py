@@ -202,12 +202,16 @@ def _function(name: str, description: str, parameters: Mapping[str, Any]) -> dic
 
 
 def activation_schema(harness: Harness) -> dict[str, Any]:
-    """JSON Schema of the activation tool's arguments."""
+    """JSON Schema of the activation tool's arguments. Where skills have files, `skill/path` is an argument too."""
     parameter = harness.activation.parameter
     names = [skill.name for skill in harness.skills]
+    schema: dict[str, Any] = {"type": "string", "enum": names}
+    if any(skill.resources for skill in harness.skills):
+        # No enum: it would either forbid the files or list all of them before any skill is loaded.
+        schema = {"type": "string", "description": "a skill, or skill/file once it is loaded"}
     return {
         "type": "object",
-        "properties": {parameter: {"type": "string", "enum": names}},
+        "properties": {parameter: schema},
         "required": [parameter],
         "additionalProperties": False,
     }

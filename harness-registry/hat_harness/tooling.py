@@ -20,7 +20,8 @@ from hat_harness.events import ToolCall, ToolRequest
 from hat_harness.gates import Decision, Gates, Subject
 from hat_harness.log import Log
 from hat_harness.render import render_skill
-from hat_harness.spec import Harness, Retry, Tool
+from hat_harness.resources import read_resource
+from hat_harness.spec import Harness, Retry, Skill, Tool
 from hat_harness.texts import quoted, say
 from hat_harness.turn import Turn, Work
 
@@ -132,7 +133,7 @@ class Desk:
             work.request = ToolRequest(work.call_id, tool.id, found.arguments, key, tool.timeout_s)
 
     def _activate(self, turn: Turn, work: Work, known: Mapping[str, str]) -> None:
-        """The activation tool is carried out here: the skill's body is its result."""
+        """The activation tool is carried out here: the skill's body, or one of its files (`skill/path`), is its result."""
         harness = self.harness
         work.activation = True
         activation = harness.activation
@@ -142,6 +143,10 @@ class Desk:
             work.finish(text, "malformed")
             return
         skill = harness.skill(name)
+        owner, slash, path = name.partition("/")
+        if skill is None and slash and (holder := harness.skill(owner)) is not None:
+            self._read(turn, work, holder, path, loaded=holder.id in turn.skills or holder.id in known)
+            return
         if skill is None:
             names = quoted([item.name for item in harness.skills])
             work.finish(say(harness.language, "no_skill", name=name, known=names), "malformed")
@@ -152,6 +157,20 @@ class Desk:
         data = {"skill": skill.id, "name": name, "call_id": work.call_id, "repeated": repeated}
         self.log.note("skill", data)
         work.finish(say(harness.language, "loaded", name=name) if repeated else render_skill(harness, skill))
+
+    def _read(self, turn: Turn, work: Work, skill: Skill, path: str, *, loaded: bool) -> None:
+        """One further file of a loaded skill; it counts as a tool call, so that a turn reads a bounded number."""
+        harness = self.harness
+        if not loaded:
+            work.finish(say(harness.language, "load_first", name=skill.name), "malformed")
+        elif turn.tool_calls >= harness.limits.tool_calls:
+            work.finish(say(harness.language, "too_many"), "blocked")
+        else:
+            turn.tool_calls += 1
+            text, found = read_resource(harness, skill, path)
+            data = {"skill": skill.id, "path": path[:200], "call_id": work.call_id, "found": found}
+            self.log.note("resource", data)
+            work.finish(text, "" if found else "malformed")
 
     # ---- running ----------------------------------------------------------------------------------------------
 

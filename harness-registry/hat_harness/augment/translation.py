@@ -134,7 +134,7 @@ class Translation:
         """A call as it is written under the target."""
         if name == self.source.activation.tool and name not in self.calls:
             closure = self.closure
-            made = {closure.parameter(name, key): closure.skill(value) for key, value in arguments.items()}
+            made = {closure.parameter(name, key): _named(closure, value) for key, value in arguments.items()}
             return closure.tool(name), made
         mapper = self.calls.get(name)
         return self.closure.tool(name), dict(arguments) if mapper is None else mapper(arguments)
@@ -176,6 +176,14 @@ class Translation:
             return match.group()[0] + known + match.group()[-1]
 
         return _QUOTED.sub(one, text)
+
+
+def _named(closure: Closure, value: Any) -> Any:
+    """What the activation tool is given: a skill, or a file of one (`skill/path`)."""
+    if isinstance(value, str) and "/" in value:
+        skill, _, path = value.partition("/")
+        return f"{closure.skill(skill)}/{path}"
+    return closure.skill(value)
 
 
 def _quote(harness: Harness, part: Quotable) -> str:
