@@ -6,11 +6,11 @@ Not here: the console's pages, which mount the same routes and add their own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hat_registry.api import problem
 from hat_registry.api.routes import account, harness, history, overview, proposal, release
@@ -18,12 +18,43 @@ from hat_registry.archive import MAX_BYTES
 from hat_registry.registry import Registry
 
 log = logging.getLogger("hatstack.registry")
-SECURITY_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-}
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+class Guard:
+    """Bounds the body and sets security headers. Plain ASGI: Starlette's decorator costs a task and a queue a request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > 2 * MAX_BYTES:
+            told = problem.response(
+                413, "invalid_input", "the request body is too large", cure=f"at most {MAX_BYTES} bytes"
+            )
+            await told(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *(pair for pair in SECURITY_HEADERS if pair[0] not in present),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
 
 
 def create_app(registry: Registry, *, open_access: bool = False, read_only: bool = False) -> FastAPI:
@@ -36,17 +67,7 @@ def create_app(registry: Registry, *, open_access: bool = False, read_only: bool
     app.state.read_only = read_only
     app.add_middleware(GZipMiddleware, minimum_size=1024)
 
-    @app.middleware("http")
-    async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > 2 * MAX_BYTES:
-            return problem.response(
-                413, "invalid_input", "the request body is too large", cure=f"at most {MAX_BYTES} bytes"
-            )
-        answer = await call_next(request)
-        for name, value in SECURITY_HEADERS.items():
-            answer.headers.setdefault(name, value)
-        return answer
+    app.add_middleware(Guard)
 
     problem.install(app)
     for routes in (overview, harness, proposal, history, release, account):
