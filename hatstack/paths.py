@@ -6,6 +6,7 @@ them in `hatstack/_data`. Not here: what the files say.
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import os
 from pathlib import Path
@@ -53,6 +54,13 @@ def cache_dir(runs: Path) -> Path:
 def mlflow_uri(runs: Path, configured: str = "") -> str:
     """MLflow's tracking URI: what the profile says, else MLFLOW_TRACKING_URI, else an SQLite file beside the runs."""
     return configured or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs.resolve() / 'mlflow.db'}"
+
+
+def fresh(runs: Path, stem: str) -> Path:
+    """A folder in the runs directory that does not exist: `stem` and the time, with a number where that is taken."""
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    names = (f"{stem}-{stamp}" + (f"-{number}" if number else "") for number in range(1000))
+    return next(path for name in names if not (path := runs / name).exists())
 
 
 def _find(what: str, name: str, known: dict[str, Path]) -> Path:

@@ -21,10 +21,13 @@ def build() -> typer.Typer:
     from hatstack.cli import (
         account,
         cache,
+        compare,
         data,
         doctor,
+        evolve,
         harness,
         harness_registry,
+        judge,
         ledger,
         model,
         pipeline,
@@ -42,6 +45,8 @@ def build() -> typer.Typer:
     )
     app.callback()(_globals)
     run.add(app)
+    compare.add(app)
+    evolve.add(app)
     stack.add(app)
     doctor.add(app)
     harness_registry.add(harness.app)
@@ -49,6 +54,7 @@ def build() -> typer.Typer:
         "harness": harness.app,
         "data": data.app,
         "model": model.app,
+        "judge": judge.app,
         "pipeline": pipeline.app,
         "scenario": scenario.app,
         "cache": cache.app,

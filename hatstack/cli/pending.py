@@ -10,12 +10,8 @@ import typer
 from hat_harness.errors import Kind, PlatformError
 
 PENDING: dict[str, str] = {
-    "compare": "compare two evaluations item by item",
-    "evolve": "search for a better harness with the weights fixed",
     "ablate": "measure what each stage of training adds",
     "data erase": "erase a viewer from traces, datasets and artifacts",
-    "judge calibrate": "measure a judge against human labels",
-    "judge show": "show a judge and its agreement",
     "train plan": "plan what a training job needs",
     "pipeline submit": "start a pipeline on a cluster",
     "pipeline status": "show a pipeline run on a cluster",
@@ -64,7 +60,6 @@ def add_pending(app: typer.Typer, nouns: dict[str, typer.Typer]) -> None:
 
 
 NOUNS: dict[str, str] = {
-    "judge": "Judges and their calibration.",
     "train": "Training jobs.",
     "release": "Releases: model, harness and serving profile with their evidence.",
     "canary": "Canary rollouts.",

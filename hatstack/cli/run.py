@@ -207,12 +207,29 @@ def _closing(folder: RunFolder) -> str:
 
 def report(
     run: Annotated[
-        str | None, typer.Argument(help="Id of the run; the newest if none is given.", show_default=False)
+        str | None,
+        typer.Argument(help="Id of the run, the newest if none is given; or `paper`.", show_default=False),
+    ] = None,
+    item: Annotated[
+        str | None, typer.Option("--item", help="With `paper`: the item to make, such as t14; none lists them all.")
+    ] = None,
+    harness: Annotated[
+        str, typer.Option("--harness", help="With `paper`: the harness whose inventory is shown.")
+    ] = "live-commerce",
+    serving: Annotated[
+        Path | None, typer.Option("--serving-profile", help="With `paper`: the serving profile that is shown.")
     ] = None,
     runs_dir: RunsDir = None,
     output: Output = None,
 ) -> None:
-    """Render a run's report again from its results."""
+    """Render a run's report again from its results, or make an item of the source paper from one's own runs."""
+    if run == "paper":
+        from hatstack.cli.paper import paper
+
+        paper(paths.runs_dir(runs_dir), item, harness, serving)
+        return
+    if item is not None:
+        raise UsageError("--item belongs to `hat report paper`", place="hat report", cure="hat report paper --item ID")
     from hat_pipelines import run as runner_module
     from hat_pipelines import runs
     from hat_pipelines.errors import RunNotFoundError
@@ -225,24 +242,46 @@ def report(
     emit({"run": run or known[-1], "report": str(page)}, str(page))
 
 
-def evaluate(
-    model: Annotated[Path, typer.Argument(help="Folder of a trained model.")],
+def evaluate(  # each parameter is an option of the command line
+    model: Annotated[
+        Path | None, typer.Argument(help="Folder of a trained model; none with --endpoint.", show_default=False)
+    ] = None,
     profile: ProfileName = DEFAULT_PROFILE,
     overrides: Set = None,
     harness: HarnessName = None,
+    endpoint: Annotated[str, typer.Option("--endpoint", help="Any OpenAI-compatible server: base URL up to /v1.")] = "",
+    endpoint_model: Annotated[str, typer.Option("--endpoint-model", help="Name of the model at the endpoint.")] = "",
+    endpoint_key: Annotated[
+        str, typer.Option("--endpoint-key", help="Environment variable that holds the endpoint's key.")
+    ] = "OPENAI_API_KEY",
+    parallel: Annotated[int, typer.Option("--parallel", min=1, max=256, help="Requests in flight.")] = 8,
+    timeout: Annotated[float, typer.Option("--timeout", help="Limit of one request, seconds.")] = 60.0,
+    suite: Annotated[
+        list[str] | None,
+        typer.Option("--suite", help="Suite to score; may be repeated.", show_default="the profile's"),
+    ] = None,
     name: RunName = "",
     runs_dir: RunsDir = None,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
-    """Evaluate a model folder on the suites of a profile."""
+    """Evaluate a model folder, or any OpenAI-compatible endpoint, on suites."""
     from hat_pipelines import plan
     from hat_pipelines import profile as profiles
     from hat_pipelines import run as runner_module
+    from hatstack.cli import evaluate_endpoint
 
+    if (model is None) == (not endpoint):
+        raise UsageError("name a model folder or an endpoint", place="hat evaluate", cure="FOLDER, or --endpoint URL")
+    suites = suite or []
+    if model is None:
+        fixed = evaluate_endpoint.overrides(endpoint, endpoint_model, suites, endpoint_key, parallel, timeout)
+    else:
+        fixed = ["pipeline=evaluate"]
     root = paths.runs_dir(runs_dir)
-    loaded = profiles.load(paths.profile(profile), [*(overrides or ()), "pipeline=evaluate"])
-    inputs = {"harness": paths.harness(harness or loaded.harness), "model": model}
+    chosen = [*fixed, *evaluate_endpoint.suite_override(suites), *(overrides or ())]
+    loaded = profiles.load(paths.profile(profile), chosen)
+    inputs = {"harness": paths.harness(harness or loaded.harness), **({} if model is None else {"model": model})}
     job = plan.job(loaded, inputs)
     options = runner_module.Options(name=name or "", cache=paths.cache_dir(root), quiet=as_json(), on_open=_announce)
     if dry_run:
