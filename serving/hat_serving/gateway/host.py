@@ -30,6 +30,7 @@ from hat_serving.experiment.assignment import assign
 from hat_serving.gateway.conversations import Conversations, Stored, restore
 from hat_serving.gateway.live import Deployment, LiveArm, Source
 from hat_serving.gateway.metrics import Metrics
+from hat_serving.gateway.toolbox import Toolbox
 from hat_serving.gateway.traces import TraceWriter
 from hat_serving.gateway.upstream import Engines
 
@@ -197,6 +198,8 @@ class Host:
                 kept.seen = len(session.trace.entries)
         if session is None or head is None:
             arm = self._assigned(ask.unit, deployment)
+            if isinstance(self._tools, Toolbox):
+                await self._tools.admit(arm.harness)
             kept.seen = 0
             session = Session(
                 arm.harness,

@@ -6,6 +6,8 @@
     tools:
       get_item: room
       "*": shop
+    # more of a server: {mcp: …, drift: refuse} compares its tools with the harness's at the start of a conversation
+    # (hat_registry.mcp_tools); names: {fs_read: "fs/read"} where a server's own name cannot be a tool's id.
 
 Always holds: a call ends within its time-out; after `OPEN_AFTER` failures in a row a server is left alone for
 `OPEN_FOR_S` and its calls fail at once as `unavailable`; a call with effects carries its idempotency key
@@ -26,7 +28,11 @@ import aiohttp
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hat_harness.digest import harness_digest
+from hat_harness.errors import PlatformError
 from hat_harness.events import FailureKind, ToolRequest, ToolResult
+from hat_harness.spec import Harness
+from hat_registry.mcp_tools import Policy, admit, discover_async
 from hat_serving.errors import SettingsError, UpstreamError
 
 log = logging.getLogger("hatstack.gateway")
@@ -34,6 +40,8 @@ OPEN_AFTER = 5
 OPEN_FOR_S = 5.0
 MAX_RESULT = 64 * 1024
 """Bytes of a tool result that the model may see; longer ones are cut with a mark."""
+LOOK_EVERY_S = 60.0
+"""How often a server's tools are compared with a harness, at most."""
 KEY_META = "hatstack.dev/idempotency-key"
 
 
@@ -61,6 +69,9 @@ class Server(BaseModel):
     """Address template with `{tool}`; the arguments are posted as JSON, the body of the answer is the result."""
     token: Token | None = None
     timeout_s: float = Field(default=10.0, gt=0, le=120)
+    drift: Policy | None = None
+    """What happens at the start of a conversation when an MCP server's tools are not those of the harness; None: not
+    looked at."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Server:
@@ -76,6 +87,8 @@ class Bindings(BaseModel):
     servers: dict[str, Server] = Field(default_factory=dict)
     tools: dict[str, str] = Field(default_factory=dict)
     """Canonical tool id, or `*`, → server."""
+    names: dict[str, str] = Field(default_factory=dict)
+    """Canonical tool id → the server's own name, where that cannot be an id."""
 
     @model_validator(mode="after")
     def _known(self) -> Bindings:
@@ -131,6 +144,31 @@ class Toolbox:
         self._bindings = bindings
         self._connections: dict[str, Connection] = {}
         self._breakers = {name: Breaker() for name in bindings.servers}
+        self._looked: dict[tuple[str, str], float] = {}
+
+    async def admit(self, harness: Harness) -> None:
+        """Compares servers that have a drift policy with the harness, each at most every `LOOK_EVERY_S`.
+
+        UpstreamError when a policy is to refuse: the tools changed, or they cannot be looked at.
+        """
+        for name, server in self._bindings.servers.items():
+            key = (name, harness_digest(harness))
+            if not server.mcp or server.drift is None or time.monotonic() < self._looked.get(key, 0.0):
+                continue
+            own = [
+                tool
+                for tool in harness.tools
+                if (self._bindings.tools.get(tool.id) or self._bindings.tools.get("*")) == name
+            ]
+            try:
+                token = server.token.value() if server.token else ""
+                found = await discover_async(server.mcp, token=token, timeout_s=server.timeout_s)
+                admit(own, found, server.drift)
+            except PlatformError as error:
+                if server.drift == "refuse":
+                    raise UpstreamError(error.message, place=f"tools of {name}", cure=error.cure) from None
+                log.warning("tools of %s could not be compared: %s", name, error)
+            self._looked[key] = time.monotonic() + LOOK_EVERY_S
 
     async def __aenter__(self) -> Toolbox:
         """Make the connections; a server that is down now may come up later."""
@@ -158,7 +196,8 @@ class Toolbox:
         try:
             async with asyncio.timeout(limit):
                 connection = self._connections[name]
-                text, error = await connection.call(request.name, request.arguments, request.idempotency_key, limit)
+                own = self._bindings.names.get(request.name, request.name)
+                text, error = await connection.call(own, request.arguments, request.idempotency_key, limit)
             breaker.record(True)
         except TimeoutError:
             failure, detail = "timeout", f"no answer within {limit:g} s"
