@@ -73,7 +73,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text of `/metrics`."""
-        return generate_latest(self.registry)
+        lines = generate_latest(self.registry).splitlines(keepends=True)
+        return b"".join(line for line in lines if b"_created" not in line.partition(b"{")[0])  # SGLang has none
 
     def observe(self, request: Request, progress: Progress) -> None:
         """Account for a finished request."""

@@ -34,22 +34,25 @@ def parse_calls(text: str, names: Collection[str]) -> tuple[str, list[tuple[str,
     """(content, [(name, arguments as JSON)]) of a complete text; None where no call begins."""
     if OPEN not in text:
         return None
-    calls: list[tuple[str, str]] = []
-    for body in _BLOCK.findall(text):
-        try:
-            found = json.loads(body.strip())
-        except (ValueError, RecursionError):
-            continue
-        for call in found if isinstance(found, list) else [found]:
-            if isinstance(call, dict) and call.get("name") in names:
-                calls.append((call["name"], _dump(call.get("parameters") or call.get("arguments", {}))))
+    calls = [call for body in _BLOCK.findall(text) for call in _calls_in(body, names)]
     return text[: text.index(OPEN)].strip(), calls
+
+
+def _calls_in(body: str, names: Collection[str]) -> list[tuple[str, str]]:
+    """The calls to offered tools in one complete block; none where it is no JSON."""
+    try:
+        found = json.loads(body.strip())
+    except (ValueError, RecursionError):
+        return []
+    listed = found if isinstance(found, list) else [found]
+    offered = [call for call in listed if isinstance(call, dict) and call.get("name") in names]
+    return [(call["name"], _dump(call.get("parameters") or call.get("arguments", {}))) for call in offered]
 
 
 class CallStream:
     """One generation's stream of content and calls."""
 
-    __slots__ = ("_calling", "_held", "_names", "_opened", "_read", "_sent", "count")
+    __slots__ = ("_calling", "_held", "_names", "_opened", "_read", "_sent", "broken", "count")
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
@@ -62,7 +65,9 @@ class CallStream:
         """The arguments under way as JSON, closed where they are cut off."""
         self._sent = ""
         self.count = 0
-        """Complete calls."""
+        """Calls that are over."""
+        self.broken = 0
+        """Calls among them whose name was sent before they turned out to be no JSON."""
 
     @property
     def incomplete(self) -> bool:
@@ -99,39 +104,45 @@ class CallStream:
         if at < 0:
             return False
         body = self._held[at + len(OPEN) :]
-        call, used, complete = partial_object(body, strings=self._opened)
-        closed = body.find(CLOSE, used if complete else 0)
-        offered = isinstance(call, dict) and call.get("name") in self._names
-        if not offered:
-            if closed < 0:
-                return False
+        closed = body.find(CLOSE)  # a line break cannot stand inside a JSON string, so this ends the block
+        if closed >= 0:
+            self._finish(body[:closed], pieces)
             self._held = body[closed + len(CLOSE) :]
             return True
+        call, _, _ = partial_object(body, strings=self._opened)
+        if not isinstance(call, dict) or call.get("name") not in self._names:
+            return False
         if not self._opened:
             self._opened = True
             pieces.append(CallPiece(self.count, str(call["name"]), ""))
-            call, used, complete = partial_object(body, strings=True)
-        if complete and closed < 0:
-            complete = False  # what stands behind could still make it no JSON
-        if "parameters" in call or "arguments" in call or complete:
-            self._send(_dump(call.get("parameters") or call.get("arguments", {})), complete, pieces)
-        if complete:
-            self._held = body[closed + len(CLOSE) :]
-            self._opened, self._read, self._sent = False, "", ""
-            self.count += 1
-        return complete
+            call, _, _ = partial_object(body, strings=True)
+        if "parameters" in call or "arguments" in call:
+            self._send(_dump(call.get("parameters") or call.get("arguments", {})), pieces)
+        return False
 
-    def _send(self, arguments: str, complete: bool, pieces: list[CallPiece]) -> None:
-        """Send what of the arguments is certain: all once complete, else what two different readings agree on."""
+    def _finish(self, body: str, pieces: list[CallPiece]) -> None:
+        """Send what is left of a complete block's calls."""
+        found = _calls_in(body, self._names)
+        if self._opened:
+            if found:
+                rest = found[0][1][len(self._sent) :]
+                pieces += [CallPiece(self.count, None, rest)] if rest else []
+            else:
+                self.broken += 1
+            self.count += 1
+            self._opened, self._read, self._sent, found = False, "", "", found[1:]
+        for name, arguments in found:
+            pieces += [CallPiece(self.count, name, ""), CallPiece(self.count, None, arguments)]
+            self.count += 1
+
+    def _send(self, arguments: str, pieces: list[CallPiece]) -> None:
+        """Send what of the arguments two different readings agree on: there they no longer end."""
         before, self._read = self._read, arguments
-        certain = arguments
-        if not complete:
-            if not before or before == arguments:
-                return
+        if before and before != arguments:
             certain = arguments[: _agreement(before, arguments)]
-        if len(certain) > len(self._sent):
-            pieces.append(CallPiece(self.count, None, certain[len(self._sent) :]))
-            self._sent = certain
+            if len(certain) > len(self._sent):
+                pieces.append(CallPiece(self.count, None, certain[len(self._sent) :]))
+                self._sent = certain
 
 
 def partial_object(text: str, *, strings: bool) -> tuple[Any, int, bool]:
@@ -175,7 +186,8 @@ def _closed(text: str, strings: bool) -> Any:
         elif letter == ",":
             cuts.append((index, "".join(reversed(stack))))
     ends = "".join(reversed(stack))
-    tries = [(text, ends)] if not inside else []
+    growing = text.rstrip()[-1:] in set("0123456789.eE+-")  # a number may go on, and then reads differently
+    tries = [(text, ends)] if not inside and not growing else []
     if inside and strings:
         tries = [(text[: len(text) - drop], '"' + ends) for drop in range(min(6, len(text)))]
     tries += [(text[:cut], closers) for cut, closers in reversed(cuts[-3:])]
