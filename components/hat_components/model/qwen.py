@@ -93,8 +93,10 @@ def causal_attention(
     if groups > 1:
         key = key.repeat_interleave(groups, dim=1)
         value = value.repeat_interleave(groups, dim=1)
-    query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    turned, length = key.transpose(-1, -2), query.shape[2]
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    # Under autocast the norms of query and key leave float32; casting here does it once, not for every block.
+    query, turned = (query * scale).to(value.dtype), key.transpose(-1, -2).to(value.dtype)
+    length = query.shape[2]
     mixed = []
     for start in range(0, length, BLOCK):
         end = min(length, start + BLOCK)
