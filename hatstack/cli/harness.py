@@ -12,7 +12,7 @@ import typer
 
 from hatstack import paths
 from hatstack.cli.failure import CheckError, ConflictError, InputError, UsageError
-from hatstack.cli.output import DryRun, Output, emit, table
+from hatstack.cli.output import DryRun, Output, emit, say, table
 
 if TYPE_CHECKING:
     from hat_harness.augment import AugmentPlan
@@ -31,19 +31,36 @@ def _load(name: str) -> Harness:
 @app.command("init")
 def init(
     target: Annotated[Path, typer.Argument(help="Folder to make; it must not exist.")],
-    source: Annotated[str, typer.Option("--from", help="Harness to start from.")] = "live-commerce",
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Harness to start from.", show_default="live-commerce; empty with --skills or --mcp"
+        ),
+    ] = None,
+    skills: Annotated[
+        list[Path] | None,
+        typer.Option("--skills", help="Folder of an Agent Skill, or of many, to take in; may be repeated."),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option("--mcp", help="Address of an MCP server whose tools to take in; may be repeated."),
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Its name.", show_default="the folder's name")] = None,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
-    """Make a new harness folder from one that stands."""
+    """Make a new harness folder from one that stands, from Agent Skills or from the tools of MCP servers."""
     from pydantic import ValidationError
 
     from hat_harness.load import save_harness
+    from hatstack.cli import bring
 
     if target.exists():
         raise ConflictError("it exists already", place=str(target), cure="choose another folder")
-    start = _load(source)
+    brought = bring.Brought(bring.blank() if source is None and (skills or mcp) else _load(source or "live-commerce"))
+    bring.add_tools(brought, mcp or [])
+    bring.add_folders(brought, skills or [])
+    start = brought.harness
     chosen = name or target.resolve().name.lower().replace("_", "-")
     try:
         made = type(start).model_validate({**start.model_dump(), "name": chosen})
@@ -51,9 +68,24 @@ def init(
         cure = "--name with lower case words joined by -"
         raise UsageError(f"{chosen!r} is no harness name", place=str(target), cure=cure) from None
     if not dry_run:
-        _save(made, target, save_harness)
+
+        def save(harness: Harness, part: Path) -> None:
+            save_harness(harness, part)
+            bring.write_bindings(brought, part)
+
+        _save(made, target, save)
+    for note in brought.notes:
+        say(f"note  {note}")
     emit(
-        {"folder": str(target), "name": made.name, "from": start.name, "changed": not dry_run},
+        {
+            "folder": str(target),
+            "name": made.name,
+            "from": start.name,
+            "skills": len(made.skills),
+            "tools": len(made.tools),
+            "notes": brought.notes,
+            "changed": not dry_run,
+        },
         f"{'would make' if dry_run else 'made'} {target} from {start.name}\nnext  hat harness validate {target}",
     )
 

@@ -57,6 +57,29 @@ def test_init_makes_a_valid_harness_of_its_own_name_and_never_overwrites(hat: Ha
     assert [path.name for path in tmp_path.iterdir()] == ["my-room"]
 
 
+def test_init_takes_in_skills_and_tools_of_a_server(hat: Hat, tmp_path: Path) -> None:
+    from tests.registry.test_mcp_tools_are_frozen_and_compared import http, tool
+
+    for name in ("refunds", "size_guide"):
+        (tmp_path / "skills" / name).mkdir(parents=True)
+        (tmp_path / "skills" / name / "SKILL.md").write_text(
+            f"---\nname: {name}\ndescription: about {name}\nallowed-tools: get_order Bash\n---\nUse `get_order`.\n"
+        )
+    target = tmp_path / "mine"
+    with http(tool("get_order"), tool("fs/read")) as address:
+        made = hat("harness", "init", target, "--skills", tmp_path / "skills", "--mcp", address, "--output", "json")
+    assert (made.code, made.json()["skills"], made.json()["tools"]) == (0, 2, 2)
+    assert "size-guide: allowed-tools: no tool Bash" in made.json()["notes"]
+    assert hat("harness", "validate", target).code == 0
+    shown = hat("harness", "render", target).out
+    assert "size_guide" in shown
+    bindings = (target / "bindings.yaml").read_text()
+    assert "fs_read: fs/read" in bindings
+    assert hat("harness", "init", tmp_path / "x", "--mcp", "http://127.0.0.1:9/mcp").code == 5
+    assert hat("harness", "init", tmp_path / "x", "--skills", tmp_path).code == 3
+    assert not (tmp_path / "x").exists()
+
+
 def test_show_and_render_give_the_parts_and_what_the_model_reads(hat: Hat) -> None:
     shown = hat("harness", "show", "live-commerce", "--output", "json").json()
     assert "harness.yaml" in shown["parts"]
