@@ -26,7 +26,7 @@ SCENARIOS = pytest.mark.parametrize(("chart", "scenario"), scenarios())
 @pytest.mark.parametrize("chart", CHARTS)
 def test_charts_pass_helms_own_checks(chart: str) -> None:
     least = values(chart, "default")
-    found = helm_python.lint(folder(chart), values=least)
+    found = helm_python.lint(folder(chart), values=least, namespace="live")
     assert [entry for entry in found["messages"] if entry["severity"] > 1] == []
 
 
@@ -149,6 +149,13 @@ def test_no_secret_is_made_and_no_image_floats(chart: str, scenario: str) -> Non
 def test_a_digest_wins_over_the_tag() -> None:
     ((_, template), *_) = pods(render("hatstack", values("hatstack", "production")))
     assert "@sha256:" in template["spec"]["containers"][0]["image"]
+
+
+def test_a_new_version_of_the_chart_does_not_reload_the_weights() -> None:
+    """KServe copies the service's labels to its pods."""
+    manifests = render("hatstack-serving", values("hatstack-serving", "default"))
+    (service,) = [entry for entry in manifests if entry["kind"] == "InferenceService"]
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(service["metadata"]["labels"])
 
 
 def rules() -> Manifest:

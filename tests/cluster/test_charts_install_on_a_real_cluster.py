@@ -113,7 +113,7 @@ def test_serving_installs_upgrades_and_rolls_back(kube: Kube, cluster: Cluster, 
             return len(live) == 1 and "--context-length=4096" in live[0]["spec"]["containers"][0]["args"]
 
         until(argument, "the upgraded pod alone")
-        helm.rollback("live", 1)
+        helm.rollback("live", version=1)
         until(lambda: not argument(), "the earlier arguments")
         until_serving(kube, restricted, replicas=1)
         assert not answers(cluster.gateway, host, 5)[1]

@@ -28,6 +28,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if $image.digest }}{{ $image.repository }}@{{ $image.digest }}{{ else }}{{ $image.repository }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end -}}
 {{- end }}
 
+{{/* KServe copies labels of the InferenceService to its pods: none here may change with the chart's version, or an upgrade of the chart
+would load all weights again. */}}
+{{- define "serving.engineLabels" -}}
+{{ include "serving.selector" . }}
+app.kubernetes.io/part-of: hatstack
+hatstack.dev/workspace: {{ .root.Values.workspace }}
+hatstack.dev/release: {{ .root.Values.release | trunc 63 | quote }}
+{{- end }}
+
 {{- define "serving.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532

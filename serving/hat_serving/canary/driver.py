@@ -110,7 +110,7 @@ def _act(backend: TrafficBackend, commands: tuple[Command, ...]) -> str:
                 case Measure():
                     pass
         except ClusterError as error:
-            if error.code != 409 and "test operation" not in error.message:
+            if error.code != 409:
                 return str(error)
         except RolloutError as error:
             return str(error)

@@ -126,12 +126,17 @@ class Kube:
     def patch(
         self, api_version: str, kind: str, name: str, namespace: str, change: object, *, status: bool = False
     ) -> Manifest:
-        """A merge patch (a dict) or a JSON patch (a list)."""
+        """A merge patch (a dict) or a JSON patch (a list). A failed `test` of a JSON patch is a conflict, code 409."""
         path = self.path(api_version, kind, name, namespace) + ("/status" if status else "")
         content_type = JSON_PATCH if isinstance(change, list) else MERGE
-        patched: Manifest = self.request(
-            "PATCH", path, change, content_type=content_type, fieldManager=self.manager, fieldValidation="Strict"
-        )
+        query = {"fieldManager": self.manager, "fieldValidation": "Strict"}
+        try:
+            patched: Manifest = self.request("PATCH", path, change, content_type=content_type, **query)
+        except ClusterError as error:
+            # The server says only that it is unprocessable; every other reason for 422 names a field.
+            if isinstance(change, list) and error.code == 422 and "rejected our request" in error.message:
+                raise ClusterError(409, "the object has changed meanwhile", place=f"PATCH {path}") from error
+            raise
         return patched
 
     def delete(self, api_version: str, kind: str, name: str, namespace: str = "") -> bool:

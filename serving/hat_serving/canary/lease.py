@@ -63,7 +63,7 @@ class LeaderLease:
         try:
             self._write(lease, taken=action == "take")
         except ClusterError as error:
-            if error.code in (409, 422):
+            if error.code == 409:
                 return False
             raise
         return True

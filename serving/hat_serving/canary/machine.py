@@ -120,11 +120,11 @@ def _in_steps(spec: RolloutSpec, state: State, seen: Observation, settle: float)
     if failed:
         return _aborting(_abort(state, seen, "AnalysisFailed", failed), seen, settle)
     if seen.paused and state.pause_reason != "Inconclusive":
-        return _measure_background(_pause(state, seen, "Requested", "paused by request"), seen)
+        return _measure_background(spec, _pause(state, seen, "Requested", "paused by request"), seen)
     unclear = [tally.name for tally in state.background if tally.outcome == "inconclusive"]
     if unclear and state.pause_reason is None:
         return _measure_background(
-            _pause(state, seen, "Inconclusive", f"{', '.join(unclear)} cannot be concluded"), seen
+            spec, _pause(state, seen, "Inconclusive", f"{', '.join(unclear)} cannot be concluded"), seen
         )
     if state.pause_reason is not None:
         return _paused(spec, state, seen, settle)
@@ -169,17 +169,17 @@ def _step(spec: RolloutSpec, state: State, seen: Observation, settle: float) -> 
         return _next(spec, state, seen, settle)
     if step.pause is not None:
         if step.pause.duration is None:
-            return _measure_background(_pause(state, seen, "PauseStep", "waits until someone resumes"), seen)
+            return _measure_background(spec, _pause(state, seen, "PauseStep", "waits until someone resumes"), seen)
         if elapsed < step.pause.duration:
-            return _measure_background(_say(state, "", step.describe()), seen)
+            return _measure_background(spec, _say(state, "", step.describe()), seen)
     elif step.analysis is not None:
         unclear = [tally.name for tally in state.analysis if tally.outcome == "inconclusive"]
         open_ones = [tally.name for tally in state.analysis if tally.outcome is None]
         if not unclear and open_ones and elapsed <= step.analysis.deadline:
-            return Transition(_say(state, "", "analysis"), _due(state, seen, state.analysis))
+            return Transition(_say(state, "", "analysis"), _due(spec, state, seen, state.analysis))
         if unclear or open_ones:
             why = f"{', '.join(unclear or open_ones)} cannot be concluded"
-            return _measure_background(_pause(state, seen, "Inconclusive", why), seen)
+            return _measure_background(spec, _pause(state, seen, "Inconclusive", why), seen)
     return _next(spec, state, seen, settle)
 
 
@@ -191,7 +191,7 @@ def _next(spec: RolloutSpec, state: State, seen: Observation, settle: float) -> 
     open_ones = [tally.name for tally in state.background if tally.outcome != "success"]
     if open_ones:
         waiting = _say(state, "WaitingForAnalysis", f"{', '.join(open_ones)} not concluded yet", step_done=True)
-        return _measure_background(waiting, seen)
+        return _measure_background(spec, waiting, seen)
     promoting = _enter(spec, _close_window(state, seen), len(spec.steps))
     return _promoting(spec, promoting.model_copy(update={"phase": "Promoting"}), seen, settle)
 
@@ -201,9 +201,9 @@ def _paused(spec: RolloutSpec, state: State, seen: Observation, settle: float) -
     why = state.pause_reason
     running = state.model_copy(update={"phase": "Progressing", "pause_reason": None, "reason": ""})
     if why == "Requested":
-        return _measure_background(running.model_copy(update={"clock_started": seen.now}), seen)
+        return _measure_background(spec, running.model_copy(update={"clock_started": seen.now}), seen)
     if not seen.resume or seen.resume == state.resume_seen:
-        return _measure_background(state.model_copy(update={"reason": why}), seen)
+        return _measure_background(spec, state.model_copy(update={"reason": why}), seen)
     running = running.model_copy(update={"resume_seen": seen.resume})
     if why == "PauseStep":
         return _next(spec, running, seen, settle)
@@ -289,17 +289,22 @@ def _with_background(spec: RolloutSpec, state: State) -> State:
     return state.model_copy(update={"background": tuple(Tally(name=name) for name in wanted.metrics)})
 
 
-def _measure_background(state: State, seen: Observation) -> Transition:
-    return Transition(state, _due(state, seen, ()))
+def _measure_background(spec: RolloutSpec, state: State, seen: Observation) -> Transition:
+    return Transition(state, _due(spec, state, seen, ()))
 
 
-def _due(state: State, seen: Observation, step: tuple[Tally, ...]) -> tuple[Command, ...]:
-    """One command for the metrics whose time has come. Background metrics are measured on after their success."""
-    due = [tally.name for tally in step if tally.outcome is None and tally.next_at <= seen.now]
-    due += [t.name for t in state.background if t.outcome in (None, "success") and t.next_at <= seen.now]
-    if not due or state.clock_started is None:
+def _due(spec: RolloutSpec, state: State, seen: Observation, step: tuple[Tally, ...]) -> tuple[Command, ...]:
+    """One command for the metrics whose time has come, the first time one interval after the clock started.
+
+    Background metrics are measured on after their success.
+    """
+    if state.clock_started is None:
         return ()
-    return (Measure(tuple(dict.fromkeys(due)), max(seen.now - state.clock_started, 1.0)),)
+    elapsed = seen.now - state.clock_started
+    candidates = [tally for tally in step if tally.outcome is None]
+    candidates += [tally for tally in state.background if tally.outcome in (None, "success")]
+    due = [t.name for t in candidates if t.next_at <= seen.now and elapsed >= spec.metric(t.name).interval]
+    return (Measure(tuple(dict.fromkeys(due)), max(elapsed, 1.0)),) if due else ()
 
 
 def _take_in(spec: RolloutSpec, state: State, seen: Observation) -> tuple[State, str]:

@@ -12,10 +12,12 @@ from hat_serving.canary.backends import Reading
 from hat_serving.canary.backends.routes import GATEWAY_API, not_in_force, percent_of
 from hat_serving.canary.errors import BackendError
 from hat_serving.canary.kube import Kube, Manifest
-from hat_serving.canary.spec import LlmGroupTarget
+from hat_serving.canary.spec import GROUP, LlmGroupTarget
 
 LLM = "serving.kserve.io/v1alpha2"
 STOP = "serving.kserve.io/stop"
+GROUP_LEFT = f"{GROUP}/route-group"
+"""Annotation that keeps the name of the group that a member has left, for the way back."""
 
 
 class LlmGroup:
@@ -34,21 +36,28 @@ class LlmGroup:
         if canary is None or stable is None:
             missing = self.canary if canary is None else self.stable
             return Reading(0, retired=canary is None, note=f"LLMInferenceService {missing} does not exist")
-        percent, note = self._percent([name for name, member in members.items() if member and not stopped(member)])
-        ready = not stopped(canary) and _ready(canary)
+        running = [name for name, member in members.items() if member and _group(member) and not stopped(member)]
+        percent, note = self._percent(running)
+        # While the old member stops, the canary is held unready by the group alone; its pods say whether it can serve.
+        ready = not stopped(canary) and _true(canary, "WorkloadsReady" if stopped(stable) else "Ready")
         return Reading(
             percent,
             ready,
-            promoted=stopped(stable) and percent == 100 and ready,
-            retired=stopped(canary) and percent == 0,
+            promoted=stopped(stable) and _group(stable) is None and percent == 100 and _true(canary, "Ready"),
+            retired=stopped(canary) and _group(canary) is None and percent == 0,
             note=note or ("" if ready else f"LLMInferenceService {self.canary} is not ready"),
         )
 
     def prepare(self) -> None:
         """Starts the canary's member, at weight 0 as long as it is new to the group."""
         member = self._must(self.canary)
+        if left := (member["metadata"].get("annotations") or {}).get(GROUP_LEFT):
+            change = {
+                "metadata": {"annotations": {GROUP_LEFT: None}},
+                "spec": {"router": {"route": {"group": left, "weight": 0}}},
+            }
+            self._kube.patch(LLM, "LLMInferenceService", self.canary, self._namespace, change)
         if stopped(member):
-            self._weigh(self.canary, 0)
             self._stop(self.canary, False)
 
     def set_weight(self, percent: int) -> None:
@@ -57,39 +66,57 @@ class LlmGroup:
         self._weigh(self.stable, 100 - percent)
 
     def promote(self) -> None:
-        """Stops the old member; its object and weight stay for the way back."""
-        self._stop(self.stable, True)
+        """The old member stops, and leaves the group once its route is gone; its object stays for the way back."""
+        self._leave(self.stable)
 
     def retire(self) -> None:
-        """Stops the canary; refused while it gets traffic."""
+        """The canary stops and leaves the group; refused while it gets traffic."""
         if self.read().effective != 0:
             raise BackendError("the canary still gets traffic")
-        self._stop(self.canary, True)
+        self._leave(self.canary)
+
+    def _leave(self, name: str) -> None:
+        """Stops first: a running member that leaves gets a route of its own for the shared path and, when older, wins it.
+
+        Leaves then: a stopped member in the group keeps its sibling from being ready, for as long as it is there.
+        """
+        self._stop(name, True)
+        group = _group(self._must(name))
+        if group is None or self._route(name) is not None:
+            return
+        change = {
+            "metadata": {"annotations": {GROUP_LEFT: group}},
+            "spec": {"router": {"route": {"group": None, "weight": None}}},
+        }
+        self._kube.patch(LLM, "LLMInferenceService", name, self._namespace, change)
+
+    def _route(self, name: str) -> Manifest | None:
+        return self._kube.get(GATEWAY_API, "HTTPRoute", f"{name}-kserve-route", self._namespace)
 
     def _percent(self, running: list[str]) -> tuple[int | None, str]:
-        if running == [self.stable]:
-            return 0, ""
+        for alone, other, percent in ((self.stable, self.canary, 0), (self.canary, self.stable, 100)):
+            if running == [alone]:
+                left = self._route(other)
+                return (percent, "") if left is None else (None, f"{other} still has a route")
         found: set[int] = set()
         for name in running:
-            route = self._kube.get(GATEWAY_API, "HTTPRoute", f"{name}-kserve-route", self._namespace)
+            route = self._route(name)
             if route is None:
                 return None, f"{name} has no route yet"
             if unseen := not_in_force(route):
                 return None, unseen
-            percent, note = percent_of(
-                _shared(route, self.stable, self.canary), _backend(self.stable), _backend(self.canary)
-            )
-            if percent is None:
+            shared = _shared(route, self.stable, self.canary)
+            share, note = percent_of(shared, _backend(self.stable), _backend(self.canary))
+            if share is None:
                 return None, note
-            found.add(percent)
+            found.add(share)
         if len(found) != 1:
             return None, f"the members' routes disagree: {sorted(found)} %"
         return found.pop(), ""
 
     def _weigh(self, name: str, weight: int) -> None:
         member = self._must(name)
-        route = (member["spec"].get("router") or {}).get("route") or {}
-        if route.get("weight") != weight:
+        if _group(member) is not None and member["spec"]["router"]["route"].get("weight") != weight:
             change = {"spec": {"router": {"route": {"weight": weight}}}}
             self._kube.patch(LLM, "LLMInferenceService", name, self._namespace, change)
 
@@ -115,9 +142,13 @@ def stopped(member: Manifest) -> bool:
     return str((member["metadata"].get("annotations") or {}).get(STOP, "")).lower() == "true"
 
 
-def _ready(member: Manifest) -> bool:
+def _group(member: Manifest) -> str | None:
+    return ((member["spec"].get("router") or {}).get("route") or {}).get("group")
+
+
+def _true(member: Manifest, condition: str) -> bool:
     conditions = member.get("status", {}).get("conditions") or []
-    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)
 
 
 def _backend(name: str) -> str:
