@@ -72,3 +72,14 @@ def test_the_better_arm_is_registered_with_its_evidence(smoke: tuple[Path, dict[
     code, shown, _ = hat(smoke[0], "model", "show", "live-commerce@candidate")
     assert (code, shown["version"]) == (0, version["version"])
     assert {"t1.average", "t2.average"} <= shown["metrics"].keys()
+
+
+def test_the_readme_shows_the_steps_and_suites_of_this_run(smoke: tuple[Path, dict[str, Any]]) -> None:
+    runs, answer = smoke
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- output: smoke -->", 1)[1].split("```")[1]
+    steps = json.loads((runs / "s" / "run.json").read_text())["steps"]
+    assert {line.split()[0] for line in shown.splitlines() if " done in " in line} - {"run"} == set(steps)
+    table = [line.split() for line in shown.splitlines() if line.startswith(("suite", "t1", "t2"))]
+    assert table[0][:3] == ["suite", "naive", "hsa"]
+    assert [row[0] for row in table[1:]] == [row["suite"] for row in answer["scores"]]
+    assert "hat model list" in shown
