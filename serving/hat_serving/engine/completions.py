@@ -13,7 +13,7 @@ from hat_serving.engine.engine import Engine, Generation
 from hat_serving.engine.errors import CallError
 from hat_serving.engine.openai import DONE, error_body, sse, token_usage, usage, wants_usage, weight_metadata
 from hat_serving.engine.prompts import bias
-from hat_serving.engine.protocol import CompletionBody
+from hat_serving.engine.protocol import CompletionBody, answers
 from hat_serving.engine.request import LogprobWish, Progress, Request, TokenLogprob
 from hat_serving.engine.sampling import SamplingParams
 from hat_serving.engine.streams import merged
@@ -49,7 +49,7 @@ def open_completions(engine: Engine, body: CompletionBody) -> list[Generation]:
     for prompt in prompts:
         start = 0 if body.echo else len(prompt)
         wish = LogprobWish(start, body.logprobs) if body.logprobs else None
-        made += [engine.open(prompt, params, stream=body.stream, wish=wish) for _ in range(max(body.n, 1))]
+        made += [engine.open(prompt, params, stream=body.stream, wish=wish) for _ in range(answers(body.n))]
     return made
 
 

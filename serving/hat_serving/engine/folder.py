@@ -10,14 +10,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from hat_serving.engine.errors import ModelError
-
-Precision = Literal["auto", "float32", "bfloat16"]
+from hat_serving.engine.options import Precision
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -42,7 +42,7 @@ def jobs(body: GenerateBody, engine: Engine) -> tuple[list[Job], bool]:
     for index, prompt in enumerate(prompts):
         given = body.sampling_params
         params, n = sampling_params(given[index] if isinstance(given, list) and index < len(given) else _one(given))
-        rid = body.rid[index] if isinstance(body.rid, list) else body.rid if len(prompts) == 1 and n == 1 else None
+        rid = _at(body.rid, index, None) if isinstance(body.rid, list) or (len(prompts) == 1 and n == 1) else None
         wish = _wish(body, index, len(prompt), engine)
         made += [Job(prompt, params, wish, rid, body.return_text_in_logprobs) for _ in range(n)]
         listed = listed or n > 1
@@ -61,7 +61,7 @@ def _prompts(body: GenerateBody, engine: Engine) -> tuple[list[list[int]], bool]
         if isinstance(ids[0], list):
             return [list(one) for one in ids if isinstance(one, list)], True
         return [[one for one in ids if isinstance(one, int)]], False
-    if body.text is None:
+    if body.text is None or body.text == []:
         raise CallError("Either text, input_ids or input_embeds should be provided.")
     if isinstance(body.text, str):
         return [engine.model.text.encode(body.text)], False

@@ -17,7 +17,7 @@ import orjson
 from hat_serving.engine.engine import Engine, Generation
 from hat_serving.engine.native import meta_info, spec_info
 from hat_serving.engine.prompts import ChatPrompt
-from hat_serving.engine.protocol import ChatBody, StreamOptions
+from hat_serving.engine.protocol import ChatBody, StreamOptions, answers
 from hat_serving.engine.reasoning import ReasoningSplitter
 from hat_serving.engine.request import LogprobWish, Progress, Request
 from hat_serving.engine.streams import merged
@@ -34,7 +34,7 @@ def sse(value: Any) -> bytes:
 def open_chat(engine: Engine, body: ChatBody, prompt: ChatPrompt) -> list[Generation]:
     """Queue the body's n generations. CallError."""
     wish = LogprobWish(len(prompt.ids), body.top_logprobs or 0) if body.logprobs else None
-    count = max(body.n, 1)
+    count = answers(body.n)
     return [
         engine.open(
             prompt.ids,

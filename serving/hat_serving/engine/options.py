@@ -1,6 +1,7 @@
 """Settings of the dev engine. Flags that SGLang has too bear its names and mean the same.
 
-Always holds: options that are valid by themselves; whether they fit the model is checked when it is loaded.
+Always holds: importing this loads no torch; options are valid by themselves. Whether they fit the model is checked when
+it is loaded.
 Not here: SGLang's own flags and profiles (hat_serving.sglang).
 """
 
@@ -11,8 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hat_serving.engine.folder import Precision
-
+Precision = Literal["auto", "float32", "bfloat16"]
 ReasoningParser = Literal["qwen3"]
 ToolCallParser = Literal["qwen", "qwen25"]
 

@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hat_serving.engine.errors import CallError
 from hat_serving.engine.sampling import SamplingParams
 
+MOST_ANSWERS = 128
+"""Answers to one prompt."""
+
 ABSENT = (
     "regex",
     "ebnf",
@@ -306,7 +309,7 @@ def sampling_params(given: Mapping[str, Any] | None) -> tuple[SamplingParams, in
         elif name not in _KNOWN:
             known = ", ".join(f"`{known}`" for known in sorted(_KNOWN | _SGLANG_KNOWN))
             raise UnknownFieldError(f"unknown field `{name}`, expected one of {known}")
-    n = int(given.pop("n", 1) or 1)
+    n = answers(given.pop("n", 1))
     stop = given.pop("stop", ())
     try:
         params = SamplingParams(
@@ -322,7 +325,14 @@ def sampling_params(given: Mapping[str, Any] | None) -> tuple[SamplingParams, in
         raise CallError(f"sampling_params cannot be read: {error}") from None
     if "max_new_tokens" not in (given or {}):
         params.max_new_tokens = 128
-    return params, max(n, 1)
+    return params, n
+
+
+def answers(n: Any) -> int:
+    """How many answers a prompt gets; SGLang takes 0 for one. CallError."""
+    if not isinstance(n, int) or n > MOST_ANSWERS:
+        raise CallError(f"n must be an integer up to {MOST_ANSWERS}, got {n}")
+    return max(n, 1)
 
 
 def describe(error: ValidationError) -> str:

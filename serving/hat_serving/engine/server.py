@@ -8,6 +8,7 @@ Not here: routes (api), flags (__main__).
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import sys
 import threading
@@ -77,6 +78,9 @@ def serve(options: EngineOptions) -> None:
             print(f"serving {options.name} on http://{options.host}:{port}", flush=True)  # noqa: T201  # for who started it
 
         server = _make(options, engine, ready)
+        # uvicorn raises the signal again when it has ended in good order; that is no reason to die of it.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, lambda *_: None)
         try:
             server.run()
         except SystemExit:
