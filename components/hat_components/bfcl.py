@@ -3,7 +3,7 @@
 Reads the data files of the installed package `bfcl-eval` (Apache-2.0) and nothing else of it. Always holds: an entry's half
 (`held_in` for training, `held_out` for suite T5) follows from the SHA-256 of its id; every emitted gold call fits the
 schema of its tool. Shipped samples of both halves: `samples/`, written by `python -m hat_components.bfcl FOLDER`.
-Not here: BFCL's own checkers and scores, multi-turn and agentic categories.
+Not here: BFCL's rules for right calls (bfcl_check), multi-turn and agentic categories.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from hat_harness.arguments import check_arguments
 from hat_harness.spec import Tool
 
 Half = Literal["held_in", "held_out"]
+HALVES: tuple[Half, ...] = ("held_in", "held_out")
 Conversation = dict[str, Any]
 
 CALLING = (
@@ -38,6 +40,8 @@ CALLING = (
 """Categories whose gold is one call or several."""
 ABSTAINING = ("irrelevance", "live_irrelevance")
 """Categories in which no tool fits. `live_relevance` says that some call is right but not which: it is left out."""
+SCORED = tuple(category for category in (*CALLING, *ABSTAINING) if "java" not in category)
+"""Categories of suite T5: Java and JavaScript ask for source literals as text, which JSON calls do not have."""
 NO_TOOL = "None of the available tools fits this request."
 SAMPLES = Path(__file__).with_name("samples")
 """Folder of the shipped samples: `bfcl_held_in.jsonl`, `bfcl_held_out.jsonl`, NOTICE."""
@@ -75,6 +79,47 @@ def conversations(categories: Sequence[str] = (*CALLING, *ABSTAINING)) -> Iterat
         for entry in _rows(folder, category):
             if entry["function"] and (category in ABSTAINING or entry["id"] in answers):
                 yield conversation(entry, category, answers.get(entry["id"], ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One entry with what is needed to score calls by BFCL's rules."""
+
+    id: str
+    category: str
+    messages: tuple[dict[str, Any], ...]
+    """What the model reads."""
+    tools: tuple[dict[str, Any], ...]
+    functions: tuple[Mapping[str, Any], ...]
+    """The functions in BFCL's own schema dialect."""
+    answers: tuple[Mapping[str, Any], ...]
+    """One for each gold call; empty where no tool fits."""
+    sound: bool
+    """Whether the gold calls fit the schemas of their tools."""
+
+
+def tasks(half: Half, limit: int | None = None) -> list[Task]:
+    """Entries of one half in `SCORED` categories, in an order that mixes them; the first `limit`."""
+    folder = data_folder()
+    found: list[Task] = []
+    for category in SCORED:
+        answers: dict[str, Any] = {}
+        if category in CALLING:
+            answers = {row["id"]: row["ground_truth"] for row in _rows(folder / "possible_answer", category)}
+        for entry in _rows(folder, category):
+            if (
+                entry["function"]
+                and half_of(entry["id"]) == half
+                and (category in ABSTAINING or entry["id"] in answers)
+            ):
+                gold = answers.get(entry["id"], ())
+                made = conversation(entry, category, gold)
+                messages, tools = tuple(made["messages"][:-1]), tuple(made["tools"])
+                found.append(
+                    Task(entry["id"], category, messages, tools, tuple(entry["function"]), tuple(gold), fits(made))
+                )
+    found.sort(key=lambda task: hashlib.sha256(f"t5 {task.id}".encode()).digest())
+    return found[:limit]
 
 
 def _rows(folder: Path, category: str) -> Iterator[dict[str, Any]]:

@@ -27,10 +27,13 @@ class Config(StepConfig):
     """Prompts of suite t4, the first in order; None: all 541. A part is not comparable with published figures."""
     conversations: int | None = Field(default=None, ge=1)
     """Conversations of suite calls, the first in order; None: all."""
+    t5: int | None = Field(default=None, ge=1)
+    """Entries of suites t5, in an order that mixes the categories; None: all of the held-out half."""
     batch: int = Field(default=64, ge=1, le=4096)
     """Sessions that are played side by side. It never changes a result."""
     answer_tokens: int = Field(default=128, ge=1)
-    """Limit of an answer in suites t4m and t4 and of a call in suite calls, tokens; sessions have the harness's own."""
+    """Limit of an answer in suites t4m and t4 and of the calls in suites calls and t5, tokens; sessions have the
+    harness's own."""
     temperature: float = Field(default=0.0, ge=0, le=2)
     """0: greedy."""
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -138,7 +138,7 @@ class Evaluation(Record):
     """Which seeds drew the states: `dev` for tuning, `sealed` for tables that are published."""
     suites: tuple[SuiteResult, ...]
     environment: dict[str, str] = Field(default_factory=dict)
-    """Versions and machine."""
+    """Versions and machine; `t5_training`: what is known of training on the other half of BFCL, where t5 was run."""
 
     def suite(self, ident: str) -> SuiteResult | None:
         """The suite called `ident`, or None."""

@@ -30,7 +30,7 @@ from hat_components.data import (
     require_path,
     write_text,
 )
-from hat_components.evaluate import adversarial, answers
+from hat_components.evaluate import adversarial, answers, public_calls
 from hat_components.evaluate.config import Config
 from hat_components.evaluate.result import Evaluation, ItemResult, SuiteResult, TraceRecord, TurnResult, mean_values
 from hat_components.evaluate.summary import suite_result, turn_result
@@ -46,7 +46,13 @@ from hat_harness.ports import BatchModel
 from hat_harness.spec import Harness
 from hat_scenarios.base import Item, Scenario
 
-HEADLINES = {"rollout": "average", "instructions": "followed", "ifeval": "prompt_strict", "calls": "exact"}
+HEADLINES = {
+    "rollout": "average",
+    "instructions": "followed",
+    "ifeval": "prompt_strict",
+    "calls": "exact",
+    "bfcl": "exact",
+}
 
 
 @dataclass
@@ -65,6 +71,7 @@ class _Job:
     harness: Harness | None = None
     conversations: list[Conversation] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
@@ -96,7 +103,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         config=digest_json(decimals(config.model_dump(mode="json"))),
         seeds=job.seeds,
         suites=tuple(results),
-        environment=environment(config),
+        environment=environment(config) | job.notes,
     )
     write_text(out / "evaluation.json", evaluation.model_dump_json(indent=1) + "\n")
     progress.progress(len(chosen), len(chosen))
@@ -144,6 +151,9 @@ def _prepare(
             )
         job.conversations = list(read_records(folder, Conversation))[: config.conversations]
         job.digests["held_out"] = manifest.digest
+    if "bfcl" in kinds:
+        job.digests.setdefault("held_out", public_calls.digest(config.t5))
+        job.notes["t5_training"] = public_calls.trained(_trained_on(inputs))
     if config.policy == "expert":
         if kinds != {"rollout"}:
             raise InputError("the expert plays rollouts only", place="suites", cure="name suites of rollouts")
@@ -154,16 +164,21 @@ def _prepare(
     return job
 
 
-def _refuse_trained_on(inputs: Mapping[str, Path], asked: set[str]) -> None:
-    """Refuse items that the training conversations given as `trained_on` answer."""
+def _trained_on(inputs: Mapping[str, Path]) -> Iterator[str] | None:
+    """Ids of the items that the training conversations given as `trained_on` answer; None when none are given."""
     if "trained_on" not in inputs:
-        return
+        return None
     folder, _ = require(inputs, "trained_on", kind="trajectories")
-    for trajectory in read_records(folder, Trajectory):
-        if trajectory.item in asked:
+    return (trajectory.item for trajectory in read_records(folder, Trajectory))
+
+
+def _refuse_trained_on(inputs: Mapping[str, Path], asked: set[str]) -> None:
+    """Refuse items that the training conversations answer."""
+    for item in _trained_on(inputs) or ():
+        if item in asked:
             raise InputError(
-                f"item {trajectory.item} was trained on: its score would say nothing",
-                place=str(folder),
+                f"item {item} was trained on: its score would say nothing",
+                place=str(inputs["trained_on"]),
                 cure="evaluate the dev or test items of the same simulate step",
             )
 
@@ -207,6 +222,9 @@ def _suite(job: _Job, suite: Suite) -> SuiteResult:
         limits = {"batch": config.batch, "max_tokens": config.answer_tokens}
         if suite.kind == "instructions":
             items = answers.run_instructions(job.model, seed, config.instructions, **limits, tick=tick)
+        elif suite.kind == "bfcl":
+            plan = suite_plan(suite.holdout) if suite.holdout else None
+            items = public_calls.run_bfcl(job.model, config.t5, plan, seed, **limits, tick=tick)
         elif suite.kind == "ifeval":
             items = answers.run_ifeval(job.model, config.ifeval, **limits, tick=tick)
         else:

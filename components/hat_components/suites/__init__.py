@@ -18,7 +18,7 @@ from hat_components.step import InputError
 from hat_harness.augment.plan import Preset
 from hat_scenarios.base import AttackKind
 
-SuiteKind = Literal["rollout", "instructions", "ifeval", "calls"]
+SuiteKind = Literal["rollout", "instructions", "ifeval", "calls", "bfcl"]
 
 
 class Suite(BaseModel):
@@ -31,7 +31,7 @@ class Suite(BaseModel):
     """What it measures, in a few words for tables."""
     kind: SuiteKind
     """`rollout`: items in their rooms through a session. `instructions`: generated, checkable. `ifeval`: the public
-    541. `calls`: the next call of imported conversations."""
+    541. `calls`: the next call of imported conversations. `bfcl`: the held-out half of BFCL by its own rules."""
     holdout: Preset | None = None
     """Which draws of harness states (hat_harness.augment.plan.HOLDOUTS); None: the original harness."""
     attack: AttackKind | None = None
