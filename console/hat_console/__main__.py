@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--open", action="store_true", help="let everybody in while no account exists (loopback only)")
     parser.add_argument("--read-only", action="store_true")
     parser.add_argument("--behind-tls", action="store_true", help="mark cookies as HTTPS only")
+    parser.add_argument("--runs", type=Path, default=None, help="runs directory whose evaluations are shown")
     given = parser.parse_args()
     if given.open and given.host not in {"127.0.0.1", "::1", "localhost"}:
         parser.error("--open is for loopback; make an account instead")
@@ -43,6 +44,7 @@ def main() -> None:
         open_access=given.open,
         read_only=given.read_only,
         secure_cookies=given.behind_tls,
+        runs=given.runs,
     )
     uvicorn.run(create_app(registry, settings), host=given.host, port=given.port, log_level="warning")
 

@@ -6,6 +6,7 @@ Not here: pages (hat_console.pages), rules (hat_registry).
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
@@ -14,7 +15,7 @@ from sqlalchemy import select
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hat_console.pages import harnesses, history, people, proposals, releases
+from hat_console.pages import evaluations, harnesses, history, labels, people, proposals, releases
 from hat_console.session import Guesses, Sessions, check_change
 from hat_console.view import Views, wants_json
 from hat_harness.errors import PlatformError
@@ -40,6 +41,8 @@ class ConsoleSettings(BaseModel):
     read_only: bool = False
     secure_cookies: bool = False
     """Only over HTTPS; on behind TLS."""
+    runs: Path | None = None
+    """Runs directory whose evaluations are shown; None: none are."""
 
 
 class Identify:
@@ -68,8 +71,11 @@ def create_app(registry: Registry, settings: ConsoleSettings) -> FastAPI:
     app.state.guesses = Guesses()
     static = str(files(__package__).joinpath("static"))
     app.mount("/static", StaticFiles(directory=static), name="static")
-    for pages in (harnesses, proposals, history, releases, people):
+    app.state.runs = settings.runs
+    for pages in (harnesses, proposals, history, releases, people, evaluations, labels):
         app.include_router(pages.router, include_in_schema=False)
+    for resources in (evaluations, labels):
+        app.include_router(resources.api)
 
     app.add_middleware(Identify, registry=registry, settings=settings)
     _errors(app)

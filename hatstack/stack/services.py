@@ -60,7 +60,8 @@ def services(plan: Plan, ports: Mapping[str, int]) -> tuple[Service, ...]:
     store = ("--backend-store-uri", plan.mlflow_uri, "--artifacts-destination", str(plan.artifacts))
     made["mlflow"] = Service("mlflow", ports["mlflow"], (*python, *server, *store), "/health", 120.0)
     console = ("hat_console", "--data", str(plan.data / "registry"), "--port", str(ports["console"]), "--open")
-    made["console"] = Service("console", ports["console"], (*python, *console), "/healthz")
+    shown = ("--runs", str(plan.artifacts.parent))
+    made["console"] = Service("console", ports["console"], (*python, *console, *shown), "/healthz")
     engine = plan.engine_url or (f"http://127.0.0.1:{ports['engine']}" if plan.model is not None else "")
     if engine:
         gateway = ("hat_serving.gateway", "--data", str(plan.data / "gateway"), "--port", str(ports["gateway"]))
