@@ -208,6 +208,32 @@ def test_failures_within_the_limit_do_not_abort() -> None:
     assert fold(plan, tally, Measurement("errors", "success"), START).outcome == "success"
 
 
+def test_what_is_inconclusive_does_not_count_towards_success() -> None:
+    plan = spec(metrics=[{**METRIC, "inconclusiveLimit": 5, "count": 2}])
+    tally = Tally(name="errors")
+    for verdict in ("success", "inconclusive", "inconclusive"):
+        tally = fold(plan, tally, Measurement("errors", verdict), START)
+    assert tally.outcome is None
+    assert fold(plan, tally, Measurement("errors", "success"), START).outcome == "success"
+
+
+def test_a_metrics_server_that_is_gone_holds_before_the_deadline() -> None:
+    world = World(spec(steps=[{"setWeight": 10}, {"analysis": {"deadline": "24h"}}]), verdict="error")
+    assert world.until("Paused").pause_reason == "Inconclusive"
+    assert world.now - START < 600
+    assert world.state.analysis[0].errors == 5
+
+
+def test_the_first_measurement_waits_for_one_interval() -> None:
+    world = World(spec(steps=[{"setWeight": 10}, {"analysis": {}}]))
+    while world.state.clock_started is None or world.state.step != 1:
+        assert not any(isinstance(command, Measure) for command in world.look(1).commands)
+    begun = world.state.clock_started
+    while world.state.analysis[0].successes == 0:
+        world.look(1)
+    assert world.now - begun >= 10
+
+
 def test_a_background_metric_must_succeed_before_promotion() -> None:
     world = World(spec(steps=[{"setWeight": 20}], analysis={"metrics": ["errors"]}), verdict="waiting")
     for _ in range(40):
