@@ -116,7 +116,7 @@ def _result(out: Path, training: Mapping[str, Any], progress: Progress) -> StepR
     progress.artifact(MODEL, out / MODEL)
     metrics = {"parameters": float(training["parameters"])}
     for name, facts in training["stages"].items():
-        metrics |= {f"{name}.{key}": float(facts[key]) for key in ("loss", "steps", "tokens", "supervised")}
+        metrics |= {f"{name}.{key}": float(value) for key, value in facts.items() if isinstance(value, int | float)}
     return StepResult(
         artifacts={MODEL: MODEL},
         digests={MODEL: digest_path(out / MODEL)},

@@ -146,7 +146,7 @@ def _normalised(rows: Array, term: Term) -> Array:
     filled = np.where(known, rows, 0.0)
     centred = rows - filled.sum(axis=1, keepdims=True) / np.maximum(counts, 1)
     if term.raw:
-        return centred
+        return np.asarray(centred)
     squares = np.where(known, centred, 0.0) ** 2
     deviation = np.sqrt(squares.sum(axis=1, keepdims=True) / np.maximum(counts - 1, 1))
     return np.asarray(centred / (np.maximum(deviation, term.floor) + EPSILON))

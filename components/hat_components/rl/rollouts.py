@@ -1,0 +1,111 @@
+"""Rollouts of a step: groups of sessions, each group one item under one harness state, played by the current policy.
+
+Always holds: the items, states and random numbers of step n follow from the config's seed and n alone, so that a
+restarted run plays the same; all rollouts of a group share item and state and differ only in what was sampled.
+Not here: the optimiser (course), the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hat_components.model.codec import Codec
+from hat_components.model.generate import MicroModel
+from hat_components.rl.config import Config
+from hat_components.rl.reward import Composed, compose
+from hat_components.rl.rows import FlatRow, flat_row
+from hat_components.rl.values import reasoning_lengths, values_of
+from hat_components.scenarios import load
+from hat_components.sessions import Played, State, States, draw_seed, play_scored, read_harness
+from hat_harness.events import CallModel, Failure, ModelOutput
+from hat_scenarios.base import Item
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Everything that one step trains on, N rollouts, group by group."""
+
+    rows: tuple[FlatRow, ...]
+    composed: Composed
+    lengths: Mapping[str, float]
+    """What a model call led to → mean tokens of its reasoning."""
+    augmented: float
+    """Share of the groups that met a rewritten harness."""
+
+
+class Player:
+    """Plays rollouts with a policy."""
+
+    def __init__(self, config: Config, harness: Path, codec: Codec, model: PreTrainedModel) -> None:
+        self._config, self._codec = config, codec
+        self._scenario = load(config.scenario, config.settings)
+        plan = config.plan if config.states == "augmented" else None
+        self._states = States(self._scenario, read_harness(harness), plan, config.seed)
+        rollouts = config.groups * config.group
+        self._policy = MicroModel(
+            model,
+            codec,
+            temperature=config.temperature,
+            seed=config.seed,
+            rows=rollouts,
+            cache_tokens=rollouts * int(model.config.max_position_embeddings),  # no context is ever encoded anew
+        )
+
+    def cases(self, step: int) -> list[tuple[Item, State]]:
+        """The groups of step `step`, from 0."""
+        found = []
+        for number in range(step * self._config.groups, (step + 1) * self._config.groups):
+            seed = draw_seed(self._config.seed, "rl", number) % 2**31
+            item = next(iter(self._scenario.items(seed, "train", 1, self._config.turns)))
+            found.append((item, self._states.of(item, number)))
+        return found
+
+    def play(self, step: int, model: PreTrainedModel) -> Rollouts:
+        """Play the groups of a step with the weights as they are."""
+        self._policy.update(model)
+        groups = self.cases(step)
+        cases = [case for case in groups for _ in range(self._config.group)]
+        policy = _Shortened(self._policy, self._config.call_tokens)
+        played = list(
+            play_scored(self._scenario, cases, policy, label=f"rl/{step}/", batch=len(cases), count=self._count)
+        )
+        self._policy.forget()
+        return self._gather(played, sum(bool(state.families) for _, state in groups) / len(groups))
+
+    def _count(self, text: str) -> int:
+        return len(self._codec.encode_text(text))
+
+    def _gather(self, played: Sequence[Played], augmented: float) -> Rollouts:
+        config = self._config
+        values = [values_of(one, self._count, config.length_free, config.length_full) for one in played]
+        rewards = {name: np.array([value[name] for value in values], dtype=np.float64) for name in config.terms}
+        lengths: dict[str, list[int]] = {"skill": [], "tool": [], "reply": []}
+        for one in played:
+            for kind, tokens in reasoning_lengths(one.trace, self._count):
+                lengths[kind].append(tokens)
+        return Rollouts(
+            rows=tuple(flat_row(one.trace, self._codec) for one in played),
+            composed=compose(rewards, config.terms, config.group),
+            lengths={kind: float(np.mean(found)) for kind, found in lengths.items() if found},
+            augmented=augmented,
+        )
+
+
+class _Shortened:
+    """A model whose calls are bounded, so that a policy that babbles costs no more than one that works."""
+
+    def __init__(self, model: MicroModel, tokens: int) -> None:
+        self._model, self._tokens = model, tokens
+
+    def generate(self, calls: Sequence[tuple[str, CallModel]]) -> list[ModelOutput | Failure]:
+        """The model's outputs to the shortened calls."""
+        short = [(name, replace(call, max_tokens=min(call.max_tokens, self._tokens))) for name, call in calls]
+        return self._model.generate(short)
