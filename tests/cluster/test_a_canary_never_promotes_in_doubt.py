@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hat_serving.canary import control
 from hat_serving.canary.machine import advance, fold
 from hat_serving.canary.spec import RolloutSpec, read_spec
 from hat_serving.canary.state import (
@@ -206,6 +207,22 @@ def test_failures_within_the_limit_do_not_abort() -> None:
         assert tally.outcome is None
     assert fold(plan, tally, Measurement("errors", "failure"), START).outcome == "failure"
     assert fold(plan, tally, Measurement("errors", "success"), START).outcome == "success"
+
+
+def test_the_evidence_says_no_more_than_the_rollout() -> None:
+    world = World(spec())
+    world.until("Paused")
+    assert control.evidence(world.plan, world.state)["verdict"] == "inconclusive"
+    world.resume = "go"
+    world.until(*TERMINAL)
+    kept = json.loads(json.dumps(control.evidence(world.plan, world.state)))
+    assert (kept["verdict"], kept["errors"], kept["largest_weight"]) == ("success", 0.5, 50)
+    failing = World(spec(), verdict="failure")
+    failing.until(*TERMINAL)
+    assert control.evidence(failing.plan, failing.state)["verdict"] == "failure"
+    aborted = World(spec(), abort=True)
+    aborted.until(*TERMINAL)
+    assert control.evidence(aborted.plan, aborted.state)["verdict"] == "inconclusive"
 
 
 def test_what_is_inconclusive_does_not_count_towards_success() -> None:

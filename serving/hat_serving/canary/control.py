@@ -12,7 +12,7 @@ from typing import Any
 from hat_serving.canary.errors import ClusterError, InvalidRolloutError
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.spec import API_VERSION, KIND, RESUME_ANNOTATION, RolloutSpec, read_spec
-from hat_serving.canary.state import State, from_status
+from hat_serving.canary.state import State, from_status, to_status
 
 
 def render(name: str, namespace: str, spec: RolloutSpec) -> Manifest:
@@ -50,6 +50,34 @@ def status(kube: Kube, namespace: str, name: str) -> tuple[RolloutSpec, State, d
     found = _must(kube, namespace, name)
     raw = found.get("status") or {}
     return read_spec(found["spec"]), from_status(raw), raw
+
+
+def evidence(spec: RolloutSpec, state: State) -> dict[str, Any]:
+    """What the registry keeps of a rollout: content of a `hatstack.evidence/1` of type canary.
+
+    The last measured value of each metric stands at the top, where gates look for it, beside `verdict`: `success` once
+    promoted, `failure` once aborted by a metric, `inconclusive` for every other end or while it runs.
+    """
+    values: dict[str, Any] = {}
+    for window in state.windows:
+        values |= window.metrics
+    failed = state.phase == "Degraded" and state.reason == "AnalysisFailed"
+    verdict = "success" if state.phase == "Healthy" else "failure" if failed else "inconclusive"
+    written = to_status(state)
+    return {
+        **values,
+        "verdict": verdict,
+        "release": spec.release,
+        "baseline": spec.baseline,
+        "backend": spec.target.backend,
+        "seconds": round(sum(window.ended - window.started for window in state.windows), 3),
+        "largest_weight": max((window.weight for window in state.windows), default=0),
+        "phase": state.phase,
+        "reason": state.reason,
+        "message": state.message,
+        "windows": written["windows"],
+        "metrics": [*written["background"], *written["analysis"]],
+    }
 
 
 def listing(kube: Kube, namespace: str = "") -> list[tuple[str, str, State]]:
