@@ -14,7 +14,7 @@ COPYING = FitConfig(
     tokens=700_000, batch_tokens=1024, learning_rate=4e-3, schedule="constant", stop_below=1.0, checkpoint_every=200
 )
 LOOKUP = FitConfig(tokens=250_000, learning_rate=4e-3, schedule="constant", checkpoint_every=200)
-MIXED = FitConfig(tokens=1_000_000, learning_rate=4e-3, checkpoint_every=200)
+MIXED = FitConfig(tokens=3_000_000, learning_rate=4e-3, checkpoint_every=200)
 
 
 class Config(StepConfig):
@@ -38,7 +38,7 @@ class Config(StepConfig):
     """Names by description, four fifths of the tokens; the rest is copying. Left out where an `init` model is given."""
     mixed: FitConfig = MIXED
     """The mixture of `shares`."""
-    shares: dict[Kind, float] = Field(default={"session": 0.65, "lookup": 0.1, "copy": 0.07, "instruction": 0.18})
+    shares: dict[Kind, float] = Field(default={"session": 0.55, "lookup": 0.08, "copy": 0.12, "instruction": 0.25})
     """Shares of the mixture's tokens by kind of general data."""
     trajectory_share: float = Field(default=0.12, ge=0, lt=1)
     """Share of the mixture's tokens that comes from the input `trajectories`, where it is given."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hat_components.model.batches import rounded
 from hat_components.model.codec import Codec, with_tools
 from hat_components.model.network import Network, Precision
 from hat_components.model.qwen import load_model
@@ -84,7 +85,7 @@ class Sampler:
         plan = share(rows)
         order = [*plan.kept, *plan.leaders, *(row for row, _, _ in plan.followers)]
         place = {id(row): index for index, row in enumerate(order)}
-        widest = max(len(row.prompt) - row.length for row in rows)
+        widest = rounded(max(len(row.prompt) - row.length for row in rows))
         self._cache.reserve(len(rows), max(len(row.prompt) + row.limit for row in rows) + widest)
         for row in plan.kept:
             assert row.kv is not None
@@ -103,7 +104,7 @@ class Sampler:
         while start < end:
             group = rows[start : min(end, start + PREFILL_ROWS)]
             pieces = [row.prompt[row.length :] for row in group]
-            width = max(map(len, pieces))
+            width = rounded(max(map(len, pieces)))
             ids = torch.tensor([piece + [self.eos] * (width - len(piece)) for piece in pieces])
             starts = torch.tensor([row.length for row in group])
             last = torch.tensor([len(piece) - 1 for piece in pieces])

@@ -144,6 +144,8 @@ class Network:
         fresh = new > 1 and not bool(starts.any())
         reach = new if fresh else int(starts.max()) + new
         mask = None
+        if not fresh and new > 1:  # few shapes, as in batches.rounded; the mask hides what is too much
+            reach = min(-(-reach // 32) * 32, cache.store.shape[4])
         if not fresh:
             mask = torch.where(torch.arange(reach) <= at[:, :, None], 0.0, float("-inf"))[:, None]  # [B, 1, T, S]
         x = self._embedding[ids]

@@ -38,7 +38,7 @@ def trajectory_rows(inputs: Mapping[str, Path], name: str, codec: Codec, arm: st
             continue
         row = codec.row(with_tools(trajectory.messages, trajectory.tools))
         if row.supervised():
-            rows.append(row)
+            rows.append(row.compact())
         else:
             skipped += 1
     if not rows:

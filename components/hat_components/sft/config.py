@@ -18,7 +18,7 @@ class Config(StepConfig):
     """Arm of the trajectories: `naive` (the original harness), `hsa` (sampled states), or another in the dataset."""
     threads: int = Field(default=2, ge=1)
     """CPU threads; the weights depend on it."""
-    fit: FitConfig = FitConfig(trainer="trl", checkpoint_every=100)
+    fit: FitConfig = FitConfig(tokens=2_000_000, trainer="trl", checkpoint_every=100)
     """Budget, learning rate, optimiser, checkpoints."""
     freeze_embedding: bool = True
     """Leave the embedding, and with it a tied head, as the base has it. Trained, it unlearns every word that is
