@@ -184,7 +184,7 @@ def drawn_name(rng: Random, lex: Lexicon, key: str, mode: NameMode, style: int, 
 
 def noisy(rng: Random, name: str) -> str:
     """`name` with up to a third of its characters inserted, deleted or replaced (RoTBench's slight noise)."""
-    letters = list(name)
+    letters = list(name) or ["x"]
     for _ in range(rng.randint(1, max(1, len(name) // 3))):
         at = rng.randrange(len(letters))
         edit = rng.randrange(3)
