@@ -73,8 +73,9 @@ def console(tmp_path: Path) -> Iterator[Console]:
     registry.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    # Not for the whole session: while it lives, an event loop runs in this thread and no other test could start one.
     found = os.environ.get("HATSTACK_CHROMIUM") or shutil.which("chromium")
     assert found, "no Chromium: make deps installs it (Debian package chromium), or set HATSTACK_CHROMIUM"
     with sync_playwright() as playwright:
