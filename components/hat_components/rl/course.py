@@ -1,26 +1,21 @@
-"""Where a run of RL stands: steps, learning rate, curves, checkpoints, the reference. Shared by both loops.
+"""A run of RL: plays the rollouts of each step, scores them under the start model, and tells the curves.
 
-Always holds: `begin` gives the rollouts of the step that comes, `after_step` counts it; a restored course begins the
-very step that a straight run would; the reference is the model that the step started with, also after a restart.
-Not here: the backward pass (plain, trl_loop).
+Always holds: `begin` gives the rollouts of the step that comes; the reference is the model that the step started with,
+also after a restart. Not here: the backward pass (plain, trl_loop), counting and checkpoints (model.course).
 """
 
 from __future__ import annotations
 
 import copy
-import math
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from hat_components.model.checkpoint import Checkpoints
-from hat_components.model.muon import MuonAdamW
+from hat_components.model.course import Pace, StepCourse, attention
 from hat_components.model.qwen import CAUSAL
-from hat_components.model.train import TrainingError
 from hat_components.rl.config import Config
 from hat_components.rl.loss import k3, sampled_logps
 from hat_components.rl.rollouts import Player, Rollouts
@@ -29,9 +24,6 @@ from hat_components.step import Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-RECENT = 10
-"""Steps that the reported means look back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +39,8 @@ class Prepared:
         return self.rollouts.rows
 
 
-@contextmanager
-def attention(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Run `model` with another attention for a while."""
-    kept = model.config._attn_implementation
-    model.set_attn_implementation(name)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(kept)
-
-
-class Course:
-    """One run. Restores the newest checkpoint where there is one."""
+class Course(StepCourse):
+    """One run of RL."""
 
     def __init__(
         self,
@@ -70,42 +51,20 @@ class Course:
         checkpoints: Checkpoints | None = None,
         tokenizer: PreTrainedTokenizerFast | None = None,
     ) -> None:
-        self.model, self.config, self.tokenizer = model, config, tokenizer
-        self._player, self._progress, self._checkpoints = player, progress, checkpoints
-        self.optimizer = MuonAdamW(
-            model.named_parameters(),
-            config.learning_rate,
-            config.weight_decay,
-            muon=config.optimizer == "muon",
-        )
+        """`model` is as the step was given it: what it is now is the reference."""
         self._reference = copy.deepcopy(model).eval().requires_grad_(False)
-        self.steps = 0
-        self._recent: dict[str, deque[float]] = {}
-        state = checkpoints.load(model, self.optimizer) if checkpoints else None
-        if state is not None:
-            self.steps = int(state["steps"])
-            self._recent = {name: deque(found, RECENT) for name, found in state["recent"].items()}
-
-    @property
-    def done(self) -> bool:
-        """Whether all steps are made."""
-        return self.steps >= self.config.steps
-
-    def means(self) -> dict[str, float]:
-        """Each curve's mean over its last points."""
-        return {name: sum(found) / len(found) for name, found in sorted(self._recent.items())}
+        super().__init__("rl", model, Pace.of(config), progress, checkpoints)
+        self.config, self.tokenizer = config, tokenizer
+        self._player = player
 
     def begin(self) -> Prepared:
         """Set the learning rate and play the next step's rollouts."""
-        config = self.config
-        warm = min(1.0, (self.steps + 1) / config.warmup_steps) if config.warmup_steps else 1.0
-        for group in self.optimizer.param_groups:
-            group["lr"] = config.learning_rate * warm
+        self.set_rate()
         self.model.eval()
         rollouts = self._player.play(self.steps, self.model)
         self.model.train()
         prepared = Prepared(rollouts, self._reference_logps(rollouts.rows))
-        self._tell(prepared)
+        self._tell_all(prepared)
         return prepared
 
     def _reference_logps(self, rows: Sequence[FlatRow]) -> list[torch.Tensor]:
@@ -116,7 +75,7 @@ class Course:
                 found += sampled_logps(self._reference, rows[start : start + size], self.config.temperature)
         return found
 
-    def _tell(self, prepared: Prepared) -> None:
+    def _tell_all(self, prepared: Prepared) -> None:
         rows, composed = prepared.rows, prepared.rollouts.composed
         logps = torch.tensor([lp for row in rows for lp, kept in zip(row.logprobs, row.mask, strict=True) if kept])
         curves = {f"reward.{name}": value for name, value in composed.means.items()}
@@ -133,29 +92,3 @@ class Course:
             curves["kl"] = float(k3(logps, torch.cat(list(prepared.reference))).mean())
         for name, value in curves.items():
             self.tell(name, value)
-
-    def tell(self, name: str, value: float) -> None:
-        """One point of a curve, at the step that is under way."""
-        if math.isfinite(value):
-            self._recent.setdefault(name, deque(maxlen=RECENT)).append(value)
-        self._progress.metric(f"rl.{name}", value, self.steps + 1)
-
-    def check(self, loss: float) -> None:
-        """Report the step's loss; raise where it is no number, before a weight is moved."""
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss is {loss} at step {self.steps + 1}", place="rl", cure="lower the learning rate"
-            )
-        self.tell("loss", loss)
-
-    def after_step(self) -> None:
-        """The optimiser has moved: count, report, save."""
-        self.steps += 1
-        self._progress.progress(self.steps, self.config.steps, "steps")
-        every = self.config.checkpoint_every
-        if self._checkpoints and every and (self.steps % every == 0 or self.done):
-            state: dict[str, Any] = {
-                "steps": self.steps,
-                "recent": {name: list(found) for name, found in self._recent.items()},
-            }
-            self._checkpoints.save(state, self.model, self.optimizer)

@@ -54,9 +54,14 @@ def token_weights(rows: Sequence[FlatRow], rule: Literal["dapo", "grpo"]) -> lis
     return [1.0 / (len(rows) * max(1, row.sampled())) for row in rows]
 
 
-def sampled_logps(model: PreTrainedModel, rows: Sequence[FlatRow], temperature: float) -> list[torch.Tensor]:
-    """For each row, [sampled] log-probabilities of its sampled tokens; the head runs at their positions alone. The
-    rows are padded on the right, for an attention that needs no mask (model.qwen.CAUSAL)."""
+def sampled_logits(
+    model: PreTrainedModel, rows: Sequence[FlatRow], temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [S, V] over the temperature that the sampled tokens were drawn from, and those tokens [S], row after row.
+
+    The head runs at their positions alone. The rows are padded on the right, for an attention that needs no mask
+    (model.qwen.CAUSAL).
+    """
     width = max(len(row.ids) for row in rows)
     ids = torch.tensor([[*row.ids, *([0] * (width - len(row.ids)))] for row in rows])
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, hidden]
@@ -66,10 +71,13 @@ def sampled_logps(model: PreTrainedModel, rows: Sequence[FlatRow], temperature: 
         for place, kept in enumerate(row.mask)
         if kept
     ]
-    counts = [row.sampled() for row in rows]
-    if not flat:
-        return [torch.zeros(0) for _ in rows]
-    before, tokens = (torch.tensor(column) for column in zip(*flat, strict=True))
-    logits = model.lm_head(hidden.flatten(0, 1)[before]).float() / temperature  # [S, V]
+    before = torch.tensor([place for place, _ in flat], dtype=torch.long)
+    tokens = torch.tensor([token for _, token in flat], dtype=torch.long)
+    return model.lm_head(hidden.flatten(0, 1)[before]).float() / temperature, tokens
+
+
+def sampled_logps(model: PreTrainedModel, rows: Sequence[FlatRow], temperature: float) -> list[torch.Tensor]:
+    """For each row, [sampled] log-probabilities of its sampled tokens."""
+    logits, tokens = sampled_logits(model, rows, temperature)
     logps = torch.log_softmax(logits, dim=-1).gather(1, tokens[:, None])[:, 0]
-    return list(torch.split(logps, counts))
+    return list(torch.split(logps, [row.sampled() for row in rows]))

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import torch
 
+from hat_components.model.course import attention
 from hat_components.model.qwen import CAUSAL
-from hat_components.rl.course import Course, Prepared, attention
+from hat_components.rl.course import Course, Prepared
 from hat_components.rl.loss import policy_loss, sampled_logps, token_weights
 
 
 def run_plain(course: Course) -> None:
     """Run the course to its end."""
-    trained = [parameter for parameter in course.model.parameters() if parameter.requires_grad]
     while not course.done:
         prepared = course.begin()
         with attention(course.model, CAUSAL):
             loss = backward(course, prepared)
         course.check(loss)
-        torch.nn.utils.clip_grad_norm_(trained, course.config.clip)
-        course.optimizer.step()
-        course.optimizer.zero_grad()
-        course.after_step()
+        course.move()
 
 
 def backward(course: Course, prepared: Prepared) -> float:

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from hat_components.data import digest_path, require_path
-from hat_components.model.checkpoint import Checkpoints
-from hat_components.model.folder import load_folder, save_folder, threads
-from hat_components.model.stages import MODEL, Identity, earlier
-from hat_components.model.train import TrainingError
+from hat_components.model.course import Pace, checkpoints_of, finish
+from hat_components.model.folder import load_folder, threads
+from hat_components.model.stages import Identity, earlier
 from hat_components.rl.config import Config
 from hat_components.rl.course import Course
 from hat_components.rl.rollouts import Player
@@ -36,17 +32,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         loaded = load_folder(inputs["start"])
         if config.freeze_embedding:
             loaded.model.get_input_embeddings().weight.requires_grad_(False)
-        checkpoints = Checkpoints(out / "checkpoints" / "rl", identity.digest()) if config.checkpoint_every else None
         player = Player(config, Path(inputs["harness"]), loaded.codec, loaded.model)
+        checkpoints = checkpoints_of(out, identity, Pace.of(config))
         course = Course(loaded.model, player, config, progress, checkpoints, loaded.codec.tokenizer)
         _train(course)
-        training = _training(course, identity)
-        save_folder(out / MODEL, loaded.model, loaded.codec, training, config.dtype)
-        if checkpoints:
-            checkpoints.clear()
-    result = earlier(out, identity, progress)
-    assert result is not None
-    return result
+        return finish(course, loaded, identity, out, progress, config.dtype)
 
 
 def _train(course: Course) -> None:
@@ -58,17 +48,3 @@ def _train(course: Course) -> None:
         from hat_components.rl.plain import run_plain
 
         run_plain(course)
-    course.model.eval()
-    for name, parameter in course.model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            raise TrainingError(f"the weight {name} is not finite after training", place="rl")
-
-
-def _training(course: Course, identity: Identity) -> dict[str, Any]:
-    facts = {name: round(value, 6) for name, value in course.means().items()}
-    return {
-        **identity.record(),
-        "identity": identity.digest(),
-        "parameters": sum(parameter.numel() for parameter in course.model.parameters()),
-        "stages": {"rl": {"steps": course.steps, **facts}},
-    }

@@ -1,0 +1,33 @@
+"""Prompts of general data: a conversation up to a point where the assistant writes.
+
+Always holds: the prompts of step n follow from the seed and n alone; held-out words never come up. Not here: replies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from hat_components.model.codec import Codec
+from hat_scenarios import general
+
+
+class Prompts:
+    """Draws prompts."""
+
+    def __init__(self, shares: Mapping[general.Kind, float], codec: Codec, words: general.Words, seed: int) -> None:
+        self._kinds, self._weights = list(shares), list(shares.values())
+        self._codec, self._words, self._seed = codec, words, seed
+
+    def of(self, step: int, count: int, longest: int) -> list[tuple[int, ...]]:
+        """`count` prompts of at most `longest` tokens; longer draws are thrown away."""
+        rng = random.Random(f"{self._seed}/opd/{step}")
+        found: list[tuple[int, ...]] = []
+        while len(found) < count:
+            (kind,) = rng.choices(self._kinds, self._weights)
+            messages = general.stream(kind, rng, self._words)
+            written = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+            ids = self._codec.encode_prefix(messages[: rng.choice(written)])
+            if len(ids) <= longest:
+                found.append(tuple(ids))
+        return found
