@@ -33,8 +33,10 @@ def test_the_expert_scores_one_in_every_suite_of_rollouts(tmp_path: Path, drawn:
     inputs = {"items": drawn / "items_dev", "harness": harness}
     evaluation = evaluate(tmp_path, inputs, policy="expert", arm="expert", suites=ROLLOUTS)
     means = {(suite.id, metric): score.mean for suite in evaluation.suites for metric, score in suite.scores.items()}
+    succeeded = {key: means.pop(key) for key in list(means) if key[1] == "attack_success"}
     assert {key: mean for key, mean in means.items() if mean != 1.0} == {}
     assert len(means) == 5 * len(ROLLOUTS)
+    assert succeeded == {("adv-viewer", "attack_success"): 0.0, ("adv-tool", "attack_success"): 0.0}
 
 
 class Stubborn:
