@@ -11,7 +11,7 @@ export MALLOC_MMAP_THRESHOLD_ := 1073741824
 export MALLOC_TRIM_THRESHOLD_ := 17179869184
 
 .DEFAULT_GOAL := help
-.PHONY: help pins run report setup setup-dev deps test test-all lint format bench clean
+.PHONY: help pins run base report setup setup-dev deps test test-all lint format bench clean
 
 help: ## List the tasks
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z_-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ help: ## List the tasks
 ##@ Use it
 run: setup ## Train, evaluate and register a small model; PROFILE=smoke|micro, ARGS="--data FILE --purpose training"
 	$(BIN)/hat run --profile $(PROFILE) $(ARGS)
+
+base: setup ## Train the shipped base checkpoint anew (the run says where it lies and its digest)
+	$(BIN)/hat run --profile micro --only base --set steps.base.shipped= --set steps.base.shipped_digest= $(ARGS)
 
 report: setup ## Write the report of the newest run again
 	$(BIN)/hat report $(ARGS)

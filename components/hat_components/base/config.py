@@ -20,6 +20,10 @@ MIXED = FitConfig(tokens=3_000_000, learning_rate=4e-3, checkpoint_every=200)
 class Config(StepConfig):
     """Three courses: copying until it works, looking names up, then a mixture with agent sessions."""
 
+    shipped: str = ""
+    """Name of a checkpoint that ships (hat_components.base.shipped): hand it out instead of training; "" to train."""
+    shipped_digest: str = ""
+    """Digest that the shipped checkpoint must have."""
     threads: int = Field(default=2, ge=1)
     """CPU threads; the weights depend on it."""
     scenario: str = "live_commerce"
