@@ -277,6 +277,18 @@ def test_a_blocked_rollout_waits_without_touching_anything() -> None:
     assert (result.state.phase, result.state.reason, result.commands) == ("Pending", "PreflightFailed", ())
 
 
+def test_a_promotion_that_takes_long_is_not_aborted_by_the_deadline() -> None:
+    world = World(spec(steps=[{"setWeight": 100}]))
+    while world.weight != 100:
+        world.look(1)
+    world.obeys = False
+    for _ in range(40):
+        world.look(30)
+    assert world.state.phase == "Promoting"
+    world.obeys = True
+    assert world.until(*TERMINAL).phase == "Healthy"
+
+
 def test_someone_elses_promotion_ends_the_rollout() -> None:
     world = World(spec())
     world.look()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,6 +115,41 @@ def test_a_command_that_fails_is_told_and_tried_again(trouble: Exception) -> Non
     again = once(journal, done.state, 1.0)
     assert again.trouble == ""
     assert journal.lines[-1] == "weight 10"
+
+
+def test_trouble_is_told_in_the_state_of_the_next_look() -> None:
+    journal = Journal()
+    state = once(journal, State(), 0.0).state
+    said = look(
+        read_spec(SPEC),
+        state,
+        journal,
+        journal,
+        wishes=Wishes(),
+        check=lambda: "",
+        save=journal.save,
+        note="forbidden",
+        clock=lambda: 1.0,
+    )
+    assert said.state.message == "forbidden"
+
+
+def test_preflight_is_not_asked_again_once_the_canary_is_being_made() -> None:
+    """Its own pods would look like missing capacity."""
+    journal = Journal()
+    journal.reading = Reading(0, ready=False)
+    asked: list[str] = []
+
+    def check() -> str:
+        asked.append("x")
+        return "no capacity" if len(asked) == 1 else ""
+
+    state, looks = State(), dict[str, Any](wishes=Wishes(), check=check, save=journal.save)
+    for now in (0.0, 1.0, 2.0, 3.0):
+        clock = itertools.repeat(now).__next__
+        state = look(read_spec(SPEC), state, journal, journal, clock=clock, **looks).state
+    assert len(asked) == 2
+    assert state.reason == "WaitingForCanary"
 
 
 def test_a_lost_race_is_no_trouble() -> None:

@@ -205,6 +205,10 @@ def test_preflight_finds_what_would_fail_later(kube: Kube, cluster: Cluster, nam
     assert "WrongMode" in codes(target(backend="knative"), kube, namespace)
     control.start(kube, rollout(namespace, steps=STEPS, name="another", paused=True))
     assert codes(target(), kube, namespace) == {"AnotherRollout"}
+    control.start(kube, rollout(namespace, steps=STEPS))
+    assert codes(target(), kube, namespace) == {"AnotherRollout"}
+    older = {finding.code for finding in preflight(target(), kube, namespace, "another", None)}
+    assert older == set(), "of two that have not begun the older one goes first"
 
 
 @pytest.mark.cluster

@@ -36,6 +36,8 @@ log = logging.getLogger("hatstack.canary")
 PLURAL = "canaryrollouts"
 VERSION = API_VERSION.rpartition("/")[2]
 LEASE = "hatstack-canary-controller"
+CHECK_SECONDS = 10.0
+"""Seconds between two runs of preflight for a rollout that it holds back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ class Controller:
         self.registry = kopf.OperatorRegistry()
         self._observer = Observer(kube)
         self._health = Health(0, 1.0)
+        self._trouble: dict[str, str] = {}
+        """Resource uid → what went wrong at the last look."""
+        self._checked: dict[str, tuple[float, str]] = {}
+        """Resource uid → when preflight was last asked, and why it said no."""
         kopf.on.login(registry=self.registry)(_login)
         kopf.on.startup(registry=self.registry)(self._configure)
         kopf.timer(GROUP, VERSION, PLURAL, registry=self.registry, interval=settings.interval, when=_open)(self._timer)
@@ -165,6 +171,10 @@ class Controller:
             if error.code in (404, 409):
                 return None
             raise kopf.TemporaryError(str(error), delay=self._settings.interval) from error
+        self._trouble[metadata["uid"]] = done.trouble
+        if done.state.phase in TERMINAL:
+            for memory in (self._trouble, self._checked):
+                memory.pop(metadata["uid"], None)
         if done.trouble:
             log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], done.trouble)
         self._observer.record(found, spec, before, done)
@@ -175,8 +185,13 @@ class Controller:
         source = Prometheus(spec.prometheus.url, spec.prometheus.timeout) if spec.prometheus else None
 
         def check() -> str:
-            findings = preflight(spec, self._kube, metadata["namespace"], metadata["name"], source)
-            return "; ".join(str(finding) for finding in findings if finding.level == "error")
+            """Reads much of the cluster, so a refusal is not asked for anew at every look."""
+            asked, said = self._checked.get(metadata["uid"], (0.0, ""))
+            if not said or time.monotonic() - asked > CHECK_SECONDS:
+                findings = preflight(spec, self._kube, metadata["namespace"], metadata["name"], source)
+                said = "; ".join(str(finding) for finding in findings if finding.level == "error")
+                self._checked[metadata["uid"]] = (time.monotonic(), said)
+            return said
 
         def save(state: State) -> None:
             """Refused (409) when the resource has changed since it was read: that look is void."""
@@ -186,7 +201,8 @@ class Controller:
                 self._kube.patch(API_VERSION, KIND, metadata["name"], metadata["namespace"], change, status=True)
 
         metrics = QueryMetrics(source) if source else None
-        return look(spec, before, backend, metrics, wishes=wishes, check=check, save=save)
+        note = self._trouble.get(metadata["uid"], "")
+        return look(spec, before, backend, metrics, wishes=wishes, check=check, save=save, note=note)
 
     def _refuse(self, found: Manifest, error: RolloutError) -> None:
         """A spec that cannot be carried out is said in the status; nothing is touched."""

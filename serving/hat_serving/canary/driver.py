@@ -58,13 +58,19 @@ def look(
     wishes: Wishes,
     check: Callable[[], str],
     save: Callable[[State], None],
+    note: str = "",
     clock: Callable[[], float] = time.time,
 ) -> Look:
-    """One look. `check`: why the rollout may not begin (asked only before it has). `save` may refuse by raising."""
+    """One look.
+
+    `check`: why the rollout may not begin; asked until it has nothing to say, and not again once the canary is being
+    made. `save` may refuse by raising. `note`: trouble of the look before, so that the state tells of it.
+    """
     if state.phase in TERMINAL:
         return Look(state, ())
     reading, trouble = _read(backend)
-    blocked = check() if state.phase == "Pending" and not wishes.abort else ""
+    before = state.phase == "Pending" and state.waiting_since is None
+    blocked = check() if before and not wishes.abort else ""
     seen = Observation(
         now=clock(),
         effective=reading.effective,
@@ -75,7 +81,7 @@ def look(
         paused=wishes.paused,
         abort=wishes.abort,
         resume=wishes.resume,
-        note=trouble or reading.note,
+        note=trouble or note or reading.note,
     )
     result = advance(spec, state, seen, settle=backend.settle)
     wanted = next((command for command in result.commands if isinstance(command, Measure)), None)

@@ -213,16 +213,19 @@ def _paused(spec: RolloutSpec, state: State, seen: Observation, settle: float) -
 
 
 def _promoting(spec: RolloutSpec, state: State, seen: Observation, settle: float) -> Transition:
-    """All traffic to the canary, and only then it becomes the stable version."""
+    """All traffic to the canary, and only then it becomes the stable version.
+
+    The deadline bounds the wait for the split. The promotion itself has none: new pods of a large model take their
+    time, and what KServe has accepted cannot be taken back by an abort.
+    """
     since = seen.now if state.waiting_since is None else state.waiting_since
-    if seen.now - since > spec.progress_deadline:
-        return _aborting(
-            _abort(state, seen, "ProgressDeadlineExceeded", seen.note or "promotion did not finish"), seen, settle
-        )
     if seen.effective == 100 and seen.ready:
         matched = seen.now if state.matched_since is None else state.matched_since
-        state = _say(state, "Promoting", seen.note, matched_since=matched, waiting_since=since)
+        state = _say(state, "Promoting", seen.note, matched_since=matched, waiting_since=None)
         return Transition(state, (Promote(),) if seen.now - matched >= settle else ())
+    if seen.now - since > spec.progress_deadline:
+        why = seen.note or "the canary never got all traffic"
+        return _aborting(_abort(state, seen, "ProgressDeadlineExceeded", why), seen, settle)
     state = _say(state, "WaitingForSplit", seen.note, matched_since=None, waiting_since=since)
     return Transition(state, (SetWeight(100),))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from hat_serving.canary.driver import Look
 from hat_serving.canary.errors import ClusterError
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.spec import API_VERSION, KIND, RolloutSpec
-from hat_serving.canary.state import State
+from hat_serving.canary.state import TERMINAL, State
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Gauge
@@ -75,10 +76,20 @@ class Observer:
                 "effective": Gauge(
                     "hatstack_canary_effective_weight_percent", "Share in force; -1: cannot be told", names
                 ),
-                "clock": Gauge("hatstack_canary_clock_running_ratio", "1 while the step's clock runs", names),
+                "clock": Gauge(
+                    "hatstack_canary_clock_running_ratio",
+                    "1 while a step's clock runs, 0 while it waits or is paused",
+                    names,
+                ),
             }
+        if done.state.phase in TERMINAL:
+            for gauge in self._gauges.values():
+                with contextlib.suppress(KeyError):
+                    gauge.remove(*labels)
+            return
         effective = done.state.effective_weight
+        running = done.state.clock_started is not None and done.state.phase == "Progressing"
         self._gauges["desired"].labels(*labels).set(done.state.desired_weight)
         self._gauges["effective"].labels(*labels).set(-1 if effective is None else effective)
-        self._gauges["clock"].labels(*labels).set(done.state.clock_started is not None)
+        self._gauges["clock"].labels(*labels).set(running)
         self._looks.labels(*labels, "yes" if done.trouble else "no").inc()

@@ -90,11 +90,19 @@ def _alone(spec: RolloutSpec, kube: Kube, namespace: str, name: str) -> Iterator
         return {f"{key}={raw[key]}" for key in keys if isinstance(raw.get(key), str)}
 
     ours = aims_at(spec.target.model_dump(mode="json", by_alias=True))
-    for other in kube.list(API_VERSION, KIND, namespace):
-        theirs, phase = other["metadata"]["name"], (other.get("status") or {}).get("phase")
-        if theirs != name and phase not in TERMINAL and ours & aims_at(other["spec"]["target"]):
+    others = sorted(kube.list(API_VERSION, KIND, namespace), key=_age)
+    waits = [entry["metadata"]["name"] for entry in others]
+    for other in others:
+        theirs, phase = other["metadata"]["name"], (other.get("status") or {}).get("phase", "Pending")
+        # Of two that have not begun the older one goes first.
+        later = phase == "Pending" and name in waits and waits.index(theirs) > waits.index(name)
+        if theirs != name and phase not in TERMINAL and not later and ours & aims_at(other["spec"]["target"]):
             cure = f"wait for it, or abort it: hat canary abort {theirs}"
             yield Finding("AnotherRollout", "error", f"rollout {theirs} works on the same target", cure)
+
+
+def _age(entry: Manifest) -> tuple[str, str]:
+    return str(entry["metadata"].get("creationTimestamp")), str(entry["metadata"]["uid"])
 
 
 def _queries(spec: RolloutSpec, source: QuerySource | None) -> Iterator[Finding]:

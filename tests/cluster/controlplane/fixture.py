@@ -22,10 +22,13 @@ from tests.cluster.controlplane.errors import ControlPlaneError
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
+    running, why = None, ""
     try:
         running = Cluster.start(backoff=0.2)
     except ControlPlaneError as error:
-        pytest.fail(str(error), pytrace=False)
+        why = str(error)
+    if running is None:
+        pytest.fail(why, pytrace=False)
     yield running
     running.stop()
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from pathlib import Path
 
 from tests.cluster.controlplane import certs, install, manifests, processes
 
 PARTS = ("etcd", "pki")
+KEEP_SECONDS = 7 * 86400.0
 
 
 def path(build: Path, *, llm: bool) -> Path:
@@ -34,13 +36,13 @@ def restore(source: Path, run: Path) -> bool:
 
 
 def save(run: Path, target: Path) -> None:
-    """Copies a stopped etcd's data and the certificates under the snapshot's name; older snapshots of its kind go."""
+    """Copies a stopped etcd's data and the certificates under the snapshot's name; those of last week go."""
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     for part in PARTS:
         shutil.copytree(run / part, partial / part)
     for old in target.parent.iterdir():
-        if not old.name.startswith(".") and old != target and old.name.endswith("-llm") == target.name.endswith("-llm"):
+        if old != target and time.time() - old.stat().st_mtime > KEEP_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         shutil.rmtree(partial)
