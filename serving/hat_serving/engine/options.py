@@ -62,7 +62,8 @@ class EngineOptions(BaseModel):
     """How long running requests may go on after SIGTERM."""
     speculative_algorithm: Literal["NEXTN"] | None = None
     speculative_num_steps: int = Field(default=3, ge=1, le=16)
-    speculative_eagle_topk: Literal[1] = 1
+    speculative_eagle_topk: int = Field(default=1, ge=1, le=1)
+    """Drafts are chains here."""
     speculative_num_draft_tokens: int = Field(default=4, ge=2, le=17)
     speculative_accept_threshold_single: float = Field(default=1.0, ge=0, le=1)
     speculative_accept_threshold_acc: float = Field(default=1.0, gt=0, le=1)
