@@ -181,7 +181,9 @@ def frozen(definitions: Sequence[Mapping[str, Any]], server: str = "") -> Discov
             names[identifier] = own
         digests[identifier] = part_digest(tool)
     called = _called(tools)
-    problems += [f"{names.get(key, key)[:80]}: the model calls it {new}" for key, new in called.items() if new != key]
+    for key, new in called.items():
+        if new != names.get(key, key):
+            problems.append(f"{names.get(key, key)[:80]}: the model calls it {new}")
     made = tuple(tools[key].model_copy(update={"name": called[key]}) for key in sorted(tools))
     return Discovery(server, made, names, digests, tuple(problems))
 
