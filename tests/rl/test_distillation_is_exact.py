@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import math
 import threading
 
 import numpy as np
@@ -16,7 +17,7 @@ from hat_components.model.qwen import build_model
 from hat_components.model.tokenizer import train_tokenizer
 from hat_components.opd.config import Config, TeacherEndpoint
 from hat_components.opd.course import Course, run_plain
-from hat_components.opd.divergence import divergence, sampled_reverse
+from hat_components.opd.divergence import divergence, others_mean, sampled_reverse
 from hat_components.opd.prompts import Prompts
 from hat_components.opd.step import run
 from hat_components.opd.teacher import ServedTeacher, TeacherError
@@ -89,13 +90,19 @@ def test_the_sampled_reverse_kl_has_the_gradient_of_the_whole_one_on_average():
     logits = torch.tensor(rng.normal(size=6), requires_grad=True)
     teacher = torch.log_softmax(torch.tensor(rng.normal(size=6)), -1)
     logps = torch.log_softmax(logits, -1)
-    expected = (logps.detach().exp() * sampled_reverse(logps, teacher)).sum()
+    expected = (logps.detach().exp() * sampled_reverse(logps, teacher, 0.7)).sum()
     expected.backward()
     whole = torch.tensor(logits.detach().numpy(), requires_grad=True)
     loss = divergence(whole[None], teacher[None], 1.0).sum()
     loss.backward()
     assert expected.item() == pytest.approx(loss.item(), abs=1e-12)
     assert logits.grad.tolist() == pytest.approx(whole.grad.tolist(), abs=1e-12)
+
+
+def test_a_rows_baseline_is_the_mean_of_all_other_rows():
+    found = others_mean(torch.tensor([1.0, 2.0, 4.0, 6.0]), [2, 1, 1])
+    assert found.tolist() == [5.0, 5.0, 3.0, pytest.approx(7 / 3)]
+    assert others_mean(torch.tensor([3.0, 4.0]), [2]).tolist() == [0.0, 0.0]
 
 
 def courses(tokenizer, config, told, teacher=None):
@@ -184,7 +191,7 @@ class Teacher(http.server.ThreadingHTTPServer):
     def __init__(self, model, codec):
         super().__init__(("127.0.0.1", 0), Handler)
         self.model, self.codec = model, codec
-        self.asked, self.failures, self.wrong = [], 0, ""
+        self.asked, self.failures, self.wrong, self.plain = [], 0, "", False
         self.lock = threading.Lock()
 
     @property
@@ -202,6 +209,9 @@ class Teacher(http.server.ThreadingHTTPServer):
         if self.wrong == "ids":
             ids = [i + 1 for i in ids]
         logps = [None, *found[0].tolist()]
+        if self.plain:  # the same distribution everywhere: odd tokens nineteen times as likely as even ones
+            size = len(self.codec.tokenizer)
+            logps = [None, *(math.log((1.9 if i % 2 else 0.1) / size) for i in ids[1:])]
         return {
             "text": "",
             "meta_info": {"input_token_logprobs": [list(e) for e in zip(logps, ids, texts, strict=True)]},
@@ -229,7 +239,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def served(tokenizer, codec):
-    model = build_model(TINY.model_copy(update={"initializer_range": 0.1}), tokenizer, seed=6).eval()
+    model = build_model(TINY.model_copy(update={"initializer_range": 0.3}), tokenizer, seed=6).eval()
     server = Teacher(model, codec)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -258,12 +268,15 @@ def test_a_served_teacher_gives_the_probabilities_of_the_given_tokens(served, co
 
 def test_distilling_from_a_served_teacher_lowers_the_divergence_and_survives_a_fault(tmp_path, served, model_folder):
     endpoint = TeacherEndpoint(url=served.url, parallel=2)
-    config = CONFIG.model_copy(update={"endpoint": endpoint, "steps": 12, "batch": 24, "rows_at_once": 24})
-    served.failures = 2
+    config = CONFIG.model_copy(update={"endpoint": endpoint, "steps": 30, "batch": 48, "rows_at_once": 48})
+    config = config.model_copy(
+        update={"freeze_embedding": False, "learning_rate": 2e-2, "prompts": {"instruction": 1.0}}
+    )
+    served.failures, served.plain = 2, True
     told = Curves()
     result = run(config, {"start": model_folder}, tmp_path, told)
     curve = [value for _, value in told.points["opd.loss"]]
-    assert np.mean(curve[-3:]) < 0.9 * np.mean(curve[:3])
+    assert np.mean(curve[-3:]) < 0.7 * np.mean(curve[:3])
     assert load_folder(tmp_path / result.artifacts["model"]).digest == result.digests["model"]
 
 

@@ -16,7 +16,7 @@ from hat_components.model.course import Pace, StepCourse, attention
 from hat_components.model.generate import MicroModel
 from hat_components.model.qwen import CAUSAL
 from hat_components.opd.config import Config
-from hat_components.opd.divergence import divergence, sampled_reverse
+from hat_components.opd.divergence import divergence, others_mean, sampled_reverse
 from hat_components.opd.prompts import Prompts
 from hat_components.rl.loss import sampled_logits
 from hat_components.rl.rows import FlatRow
@@ -82,7 +82,8 @@ class Course(StepCourse):
         scored = self.teacher.logps([(row.ids, len(row.prompt)) for row in rows])
         other = torch.tensor([logp for row in scored for logp in row])
         own = torch.log_softmax(logits, -1).gather(1, tokens[:, None])[:, 0]
-        return sampled_reverse(own, other).sum() / total
+        baseline = others_mean((own - other).detach(), [row.sampled() for row in rows])
+        return sampled_reverse(own, other, baseline).sum() / total
 
 
 def run_plain(course: Course) -> None:

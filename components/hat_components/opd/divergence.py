@@ -11,6 +11,7 @@ Always holds: 0 where both agree, never negative; the gradient flows into the st
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -31,8 +32,19 @@ def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return (p.exp() * (p - q)).sum(-1)
 
 
-def sampled_reverse(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+def sampled_reverse(student: torch.Tensor, teacher: torch.Tensor, baseline: torch.Tensor | float = 0.0) -> torch.Tensor:
     """[S] log-probabilities of tokens that the student sampled, under both → [S] losses whose value is the estimate
-    log S - log T and whose expected gradient is that of KL(S, T) at each position, given its context."""
+    log S - log T and whose expected gradient is that of KL(S, T) at each position, given its context.
+
+    `baseline` [S] must not depend on the sampled token; it changes no expectation, and takes away most of the noise.
+    """
     gap = (student - teacher).detach()
-    return gap * torch.exp(student - student.detach())
+    return (gap - baseline) * torch.exp(student - student.detach()) + baseline
+
+
+def others_mean(values: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+    """[S] values of rows of `counts` tokens → [S] the mean over all other rows' tokens; 0 where there is no other."""
+    sizes = torch.tensor(counts)
+    sums = torch.stack([part.sum() for part in torch.split(values, list(counts))])
+    means = (sums.sum() - sums) / (sizes.sum() - sizes).clamp(min=1)
+    return means.repeat_interleave(sizes)
