@@ -152,6 +152,16 @@ def test_what_must_be_refused_is_refused_before_anything_is_asked(
         assert not out.exists()
 
 
+def test_turns_that_were_calibrated_on_are_not_scored_by_it(
+    oracle: Path, world: dict[str, Path], tmp_path: Path
+) -> None:
+    base = {"judge": oracle, "evaluation": world["calibration"]}
+    run(Config(mode="calibrate"), base, tmp_path / "c", NullProgress())
+    with pytest.raises(InputError, match="turns were calibrated on"):
+        run(Config(), {**base, "calibration": tmp_path / "c"}, tmp_path / "s", NullProgress())
+    assert not (tmp_path / "s").exists()
+
+
 def test_people_may_label_the_test_set(world: dict[str, Path], oracle: Path, tmp_path: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     run(Config(draws=100), {"judge": oracle, "evaluation": world["test"]}, tmp_path / "s", NullProgress())

@@ -43,6 +43,8 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     if not subjects:
         raise InputError("there is nothing to judge", place=str(folder), cure="evaluate with traces: true")
     calibration = _calibration(inputs, judge)
+    if calibration is not None and config.mode == "score":
+        _refuse_calibrated_on(calibration, subjects)
     history = read_history(inputs["history"]) if "history" in inputs else []
     labels = read_labels(inputs["labels"], judge.rubric) if "labels" in inputs else None
     if config.mode == "calibrate" and labels is None:
@@ -120,6 +122,16 @@ def _calibration(inputs: Mapping[str, Path], judge: Judge) -> JudgeCalibration |
             cure="calibrate the judge that scores: rubric, members and voting decide its digest",
         )  # fmt: skip
     return found
+
+
+def _refuse_calibrated_on(calibration: JudgeCalibration, subjects: Sequence[Subject]) -> None:
+    """Refuse to correct scores by error rates that were measured on the same turns."""
+    shared = sorted(calibration.truth.keys() & {one.id for one in subjects})
+    if shared:
+        raise InputError(
+            f"{len(shared)} turns were calibrated on, such as {shared[0]!r}", place="calibration",
+            cure="score other items than those that the judge was calibrated on",
+        )  # fmt: skip
 
 
 def _judge(panel: Panel, subjects: Sequence[Subject], progress: Progress) -> list[Judgement]:
