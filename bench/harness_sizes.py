@@ -1,4 +1,4 @@
-"""Load and digest of a harness of 100 skills, its diff with an edited one, and a rewrite of 200 tools; skills in and out.
+"""Load and digest of a harness of 100 skills, its diff with an edited one, and a rewrite of 200 tools.
 
 Each is a ratio to a floor measured beside it: reading the same files as bytes, comparing the same harness as JSON text.
 Prints one JSON object; exits 1 when a goal is missed (100 ms, 50 ms, 20 ms of CPU, scaled by how much slower than the
