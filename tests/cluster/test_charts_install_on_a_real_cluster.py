@@ -5,15 +5,17 @@ He charts install, upgrade and roll back by Helm on a real API server, in namesp
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import helm_python
 import pytest
+import urllib3
 
 from hat_serving.canary.errors import ClusterError
 from hat_serving.canary.kube import Kube
 from tests.cluster.charts import OPERATOR, folder, pods, render, scenarios, values
-from tests.cluster.controlplane.cluster import Cluster
+from tests.cluster.controlplane.cluster import REPOSITORY, Cluster
 from tests.cluster.helpers import answers, state, until, until_serving
 
 pytestmark = pytest.mark.cluster
@@ -119,3 +121,67 @@ def test_serving_installs_upgrades_and_rolls_back(kube: Kube, cluster: Cluster, 
         assert not answers(cluster.gateway, host, 5)[1]
         helm.uninstall("live")
     until(lambda: not kube.list("serving.kserve.io/v1beta1", "InferenceService", restricted), "nothing is left")
+
+
+def test_the_console_serves_from_its_volume_and_keeps_it(kube: Kube, cluster: Cluster, restricted: str) -> None:
+    chosen: dict[str, Any] = {
+        "crds": {"install": False},
+        "rbac": {"create": False},
+        "controller": {"enabled": False},
+        "console": {
+            "behindTls": False,
+            "httpRoute": {
+                "enabled": True,
+                "hostnames": [f"{restricted}.example.com"],
+                "parentRefs": [{"name": "kserve-ingress-gateway", "namespace": "kserve"}],
+            },
+        },
+    }
+    with helm_python.Config(kubeconfig_path=cluster.kubeconfig, namespace=restricted) as helm:
+        helm.install(folder("hatstack"), "live", chosen, namespace=restricted)
+
+    def served() -> bool:
+        headers = {"Host": f"{restricted}.example.com"}
+        return (
+            urllib3.request("GET", f"{cluster.gateway}/readyz", headers=headers, timeout=5, retries=False).status == 200
+        )
+
+    until(served, "the console answers through the gateway", 120)
+    (before,) = kube.list("v1", "Pod", restricted)
+    (claim,) = kube.list("v1", "PersistentVolumeClaim", restricted)
+    assert claim["status"]["phase"] == "Bound"
+    database = cluster.folder / "claims" / f"{restricted}_{claim['metadata']['name']}" / "registry.db"
+    assert database.stat().st_size > 0
+    kube.delete("v1", "Pod", before["metadata"]["name"], restricted)
+    until(lambda: kube.get("v1", "Pod", before["metadata"]["name"], restricted) is None, "the first pod is gone")
+    until(served, "the next pod answers", 120)
+    assert database.exists()
+
+
+def test_the_gateway_serves_a_harness_folder(kube: Kube, cluster: Cluster, restricted: str) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hatstack-pseudonym", "namespace": restricted}}
+    kube.create({**secret, "stringData": {"key": "0123456789abcdef0123456789abcdef"}})
+    chosen: dict[str, Any] = {
+        "engine": {"enabled": False},
+        "gateway": {
+            "engineUrl": f"http://chat-v1-predictor.{restricted}.svc",
+            "harnesses": {"live": str(REPOSITORY / "harness-registry" / "harnesses" / "live-commerce")},
+            "replicas": 1,
+            "databaseSecretName": "",
+            "httpRoute": {"hostnames": [f"{restricted}.example.com"]},
+        },
+    }
+    with helm_python.Config(kubeconfig_path=cluster.kubeconfig, namespace=restricted) as helm:
+        helm.install(folder("hatstack-serving"), "live", chosen, namespace=restricted)
+
+    def answered() -> urllib3.BaseHTTPResponse | None:
+        """A turn needs an engine, which is not there: the gateway itself must say so, in the shape that clients expect."""
+        body = json.dumps({"model": "live", "messages": [{"role": "user", "content": "hello"}]}).encode()
+        headers = {"Host": f"{restricted}.example.com", "Content-Type": "application/json"}
+        url = f"{cluster.gateway}/v1/chat/completions"
+        answer = urllib3.request("POST", url, body=body, headers=headers, timeout=30, retries=False)
+        return answer if answer.headers.get("Content-Type", "").startswith("application/json") else None
+
+    answer = until(answered, "the gateway answers in JSON", 120)
+    said = json.loads(answer.data)
+    assert "choices" in said or "error" in said, said

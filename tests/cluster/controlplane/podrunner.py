@@ -2,8 +2,7 @@
 
 It watches pods, starts init containers in order (those with restartPolicy Always as sidecars), then all containers,
 reports status on every change, stops gracefully and lets the API server forget a pod only when its processes are
-gone. Jobs run to completion with real exit codes. Not here: resource limits, readiness gates, volumes that need a
-provisioner.
+gone. Jobs run to completion with real exit codes. Not here: resource limits, readiness gates.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import aiohttp
 from tests.cluster.controlplane.api import STRATEGIC, Api, Manifest
 from tests.cluster.controlplane.certs import POD_GATEWAY_IP
 from tests.cluster.controlplane.errors import ApiError
+from tests.cluster.controlplane.pods.claims import provision
 from tests.cluster.controlplane.pods.containers import Container, Policy, now
 from tests.cluster.controlplane.pods.network import Attachment, Network
 from tests.cluster.controlplane.pods.sandbox import Sandbox
@@ -46,12 +46,14 @@ class PodRunner:
 
     def __init__(self, api: Api, network: Network, folder: Path, *, backoff: float) -> None:
         self.api, self.network, self.folder, self.backoff = api, network, folder, backoff
+        self.claims = folder / "claims"
         self._pods: dict[str, Pod] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Registers the nodes and follows the pods."""
         heart = asyncio.create_task(self._heartbeat())
+        claims = asyncio.create_task(provision(self.api, self.claims))
         try:
             async for event in self.api.watch("/api/v1/pods", fieldSelector="spec.nodeName!="):
                 if event[0] == "LIST":
@@ -67,6 +69,7 @@ class PodRunner:
                     self._seen(event[1])
         finally:
             heart.cancel()
+            claims.cancel()
 
     async def stop(self) -> None:
         """Ends every process at once."""
@@ -189,7 +192,7 @@ class Pod:
         api = self._runner.api
         while True:
             try:
-                volumes = await prepare(api, self.manifest, self._folder / "volumes")
+                volumes = await prepare(api, self.manifest, self._folder / "volumes", self._runner.claims)
                 break
             except (MissingReferenceError, ApiError) as missing:
                 await self._creating(str(missing))

@@ -1,4 +1,4 @@
-"""A pod's volumes as folders: emptyDir, configMap, secret, downwardAPI, projected with tokens, hostPath.
+"""A pod's volumes as folders: emptyDir, configMap, secret, downwardAPI, projected with tokens, hostPath, claims.
 
 What a volume needs may not be there yet: `MissingReferenceError` says what is missing, and the pod tries again, as a
 kubelet does. Contents are written once, at the pod's start.
@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.cluster.controlplane.api import Api, Manifest
 from tests.cluster.controlplane.errors import ApiError, ControlPlaneError
+from tests.cluster.controlplane.pods.claims import place
 from tests.cluster.controlplane.pods.environment import field
 
 TOKEN_SECONDS = 3607
@@ -21,13 +22,17 @@ class MissingReferenceError(ControlPlaneError):
     """Something that the pod refers to does not exist (yet)."""
 
 
-async def prepare(api: Api, pod: Manifest, folder: Path) -> dict[str, Path]:
-    """Writes every volume below `folder`; volume name → its path."""
+async def prepare(api: Api, pod: Manifest, folder: Path, claims: Path) -> dict[str, Path]:
+    """Writes every volume below `folder`; volume name → its path. `claims`: where persistent claims keep their data."""
     ready: dict[str, Path] = {}
     for volume in pod["spec"].get("volumes") or []:
         name = volume["name"]
         if "hostPath" in volume:
             ready[name] = Path(volume["hostPath"]["path"])
+            continue
+        if "persistentVolumeClaim" in volume:
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            ready[name] = place(claims, pod["metadata"]["namespace"], claim)
             continue
         path = folder / name
         path.mkdir(parents=True, exist_ok=True)
