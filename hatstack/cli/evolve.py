@@ -35,51 +35,69 @@ def add(app: typer.Typer) -> None:
     app.command("evolve")(evolve)
 
 
+Base = Annotated[str, typer.Argument(help="Harness to begin with: a folder, or a shipped one.")]
+Candidates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--candidate",
+        help="Edited harness to try, in this order; may be repeated.",
+        show_default="the shipped evolution-1 to 4",
+    ),
+]
+Copies = Annotated[
+    list[Path] | None, typer.Option("--working-copy", help="Harness folder that you are editing; tried last.")
+]
+Model = Annotated[Path | None, typer.Option("--model", help="Policy: folder of a trained model.")]
+Endpoint = Annotated[str, typer.Option("--endpoint", help="Policy: base URL of a server, up to /v1.")]
+EndpointModel = Annotated[str, typer.Option("--endpoint-model", help="Model name at that endpoint.")]
+Scripted = Annotated[
+    str, typer.Option("--scripted", help="Policy: the scripted expert with faults (a YAML file, heeding, ignoring).")
+]
+Policies = Annotated[
+    str,
+    typer.Option("--policies", help="Several policies: NAME=FOLDER, NAME=URL|MODEL or NAME=scripted:X, by commas."),
+]
+Proposer = Annotated[str, typer.Option("--proposer", help="Base URL of a model that writes edits.")]
+ProposerModel = Annotated[str, typer.Option("--proposer-model", help="Model name at the proposer.")]
+Proposals = Annotated[int, typer.Option("--proposals", min=0, max=20, help="Edits that it writes.")]
+Items = Annotated[
+    Path | None, typer.Option("--items", help="Development items (tagged evolution).", show_default="drawn")
+]
+HeldOut = Annotated[
+    Path | None, typer.Option("--held-out", help="Items for the check (tagged evaluation).", show_default="drawn")
+]
+Dev = Annotated[int, typer.Option("--dev", min=1, help="Development items to draw.")]
+Test = Annotated[int, typer.Option("--test", min=1, help="Held-out items to draw.")]
+Goal = Annotated[Objective, typer.Option("--objective", help="What an edit must raise.")]
+Patience = Annotated[
+    int, typer.Option("--patience", min=0, help="Edits in a row without a gain that end it; 0: try all.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of items, sampling and intervals.")]
+Target = Annotated[
+    Path | None, typer.Option("--to", help="Folder for the result; it must not exist.", show_default="in the runs")
+]
+
+
 def evolve(  # each parameter is an option of the command line
-    harness: Annotated[
-        str, typer.Argument(help="Harness to begin with: a folder, or a shipped one.")
-    ] = "live-commerce",
-    candidate: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--candidate",
-            help="Edited harness to try, in this order; may be repeated.",
-            show_default="the shipped evolution-1 to 4",
-        ),
-    ] = None,
-    working_copy: Annotated[
-        list[Path] | None, typer.Option("--working-copy", help="Harness folder that you are editing; tried last.")
-    ] = None,
-    model: Annotated[Path | None, typer.Option("--model", help="Policy: folder of a trained model.")] = None,
-    endpoint: Annotated[str, typer.Option("--endpoint", help="Policy: base URL of a server, up to /v1.")] = "",
-    endpoint_model: Annotated[str, typer.Option("--endpoint-model", help="Model name at that endpoint.")] = "",
-    scripted: Annotated[
-        str,
-        typer.Option("--scripted", help="Policy: the scripted expert with faults (a YAML file, heeding, ignoring)."),
-    ] = "",
-    policies: Annotated[
-        str,
-        typer.Option("--policies", help="Several policies: NAME=FOLDER, NAME=URL|MODEL or NAME=scripted:X, by commas."),
-    ] = "",
-    proposer: Annotated[str, typer.Option("--proposer", help="Base URL of a model that writes edits.")] = "",
-    proposer_model: Annotated[str, typer.Option("--proposer-model", help="Model name at the proposer.")] = "",
-    proposals: Annotated[int, typer.Option("--proposals", min=0, max=20, help="Edits that it writes.")] = 0,
-    items: Annotated[
-        Path | None, typer.Option("--items", help="Development items (tagged evolution).", show_default="drawn")
-    ] = None,
-    held_out: Annotated[
-        Path | None, typer.Option("--held-out", help="Items for the check (tagged evaluation).", show_default="drawn")
-    ] = None,
-    dev: Annotated[int, typer.Option("--dev", min=1, help="Development items to draw.")] = 120,
-    test: Annotated[int, typer.Option("--test", min=1, help="Held-out items to draw.")] = 120,
-    objective: Annotated[Objective, typer.Option("--objective", help="What an edit must raise.")] = Objective.AVERAGE,
-    patience: Annotated[
-        int, typer.Option("--patience", min=0, help="Edits in a row without a gain that end it; 0: try all.")
-    ] = 2,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of items, sampling and intervals.")] = 1,
-    target: Annotated[
-        Path | None, typer.Option("--to", help="Folder for the result; it must not exist.", show_default="in the runs")
-    ] = None,
+    harness: Base = "live-commerce",
+    candidate: Candidates = None,
+    working_copy: Copies = None,
+    model: Model = None,
+    endpoint: Endpoint = "",
+    endpoint_model: EndpointModel = "",
+    scripted: Scripted = "",
+    policies: Policies = "",
+    proposer: Proposer = "",
+    proposer_model: ProposerModel = "",
+    proposals: Proposals = 0,
+    items: Items = None,
+    held_out: HeldOut = None,
+    dev: Dev = 120,
+    test: Test = 120,
+    objective: Goal = Objective.AVERAGE,
+    patience: Patience = 2,
+    seed: Seed = 1,
+    target: Target = None,
     runs_dir: RunsDir = None,
     dry_run: DryRun = False,
     output: Output = None,
