@@ -53,7 +53,7 @@ class StepCourse:
     """One run. Restores the newest checkpoint where there is one."""
 
     def __init__(
-        self, name: str, model: PreTrainedModel, pace: Pace, progress: Progress, checkpoints: Checkpoints | None = None
+        self, name: str, model: torch.nn.Module, pace: Pace, progress: Progress, checkpoints: Checkpoints | None = None
     ) -> None:
         """`name` prefixes the curves."""
         self.model, self.pace = model, pace
@@ -136,7 +136,7 @@ def checkpoints_of(out: Path, identity: Identity, pace: Pace) -> Checkpoints | N
     return Checkpoints(out / "checkpoints" / identity.step, identity.digest())
 
 
-def check_finite(model: PreTrainedModel, place: str) -> None:
+def check_finite(model: torch.nn.Module, place: str) -> None:
     """Raise TrainingError where a weight is no number."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():

@@ -49,6 +49,7 @@ class Course(StepCourse):
         super().__init__("opd", student, Pace.of(config), progress, checkpoints)
         self.config, self.codec, self.teacher = config, codec, teacher
         self._prompts = prompts
+        self._longest = int(student.config.max_position_embeddings) - config.reply_tokens
         self._sampler = MicroModel(student, codec, temperature=config.temperature, seed=config.seed, rows=config.batch)
 
     def begin(self) -> list[FlatRow]:
@@ -57,8 +58,7 @@ class Course(StepCourse):
         self.set_rate()
         self.model.eval()
         self._sampler.update(self.model)
-        longest = int(self.model.config.max_position_embeddings) - config.reply_tokens
-        prompts = self._prompts.of(self.steps, config.batch, longest)
+        prompts = self._prompts.of(self.steps, config.batch, self._longest)
         drawn = self._sampler.sample(prompts, config.reply_tokens, key=f"opd/{self.steps}")
         self.model.train()
         rows = [

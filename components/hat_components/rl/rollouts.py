@@ -44,7 +44,10 @@ class Rollouts:
 class Player:
     """Plays rollouts with a policy."""
 
-    def __init__(self, config: Config, harness: Path, codec: Codec, model: PreTrainedModel) -> None:
+    def __init__(
+        self, config: Config, harness: Path, codec: Codec, model: PreTrainedModel, greedy: bool = False
+    ) -> None:
+        """`greedy` plays without chance, whatever the config's temperature."""
         self._config, self._codec = config, codec
         self._scenario = load(config.scenario, config.settings)
         plan = config.plan if config.states == "augmented" else None
@@ -53,7 +56,7 @@ class Player:
         self._policy = MicroModel(
             model,
             codec,
-            temperature=config.temperature,
+            temperature=0.0 if greedy else config.temperature,
             seed=config.seed,
             rows=rollouts,
             cache_tokens=rollouts * int(model.config.max_position_embeddings),  # no context is ever encoded anew
