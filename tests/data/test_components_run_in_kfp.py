@@ -15,6 +15,8 @@ NAMES = {
     "importer": "import_conversations",
     "augment": "augment",
     "evaluate": "evaluate",
+    "evolve": "evolve",
+    "label": "label",
     "register": "register",
     "report": "report",
 }
