@@ -60,7 +60,7 @@ def test_sessions_follow_their_own_harness() -> None:
             if message["role"] == "assistant" and message.get("tool_calls"):
                 called = message["tool_calls"][0]["function"]
                 assert called["name"] in prompt
-                assert message["reasoning"].split(" | ")[-1] in prompt
+                assert message["reasoning"].split(" |")[-1] in prompt
                 assert conversation[at + 1]["role"] == "tool"
             elif message["role"] == "assistant":
                 opened = [

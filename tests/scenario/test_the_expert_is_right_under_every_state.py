@@ -155,7 +155,7 @@ def test_reasoning_quotes_the_catalogue_word_for_word(live: Harness, hard: LiveC
             prompt = segment.messages[0].content
             for message in segment.messages:
                 if message.tool_calls:
-                    aspect, _, line = message.reasoning.partition(" | ")
+                    aspect, _, line = message.reasoning.partition(" |")
                     assert aspect
                     assert line in prompt
                     assert message.tool_calls[0].name in line or live.activation.tool == message.tool_calls[0].name

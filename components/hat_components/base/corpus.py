@@ -6,6 +6,7 @@ Always holds: the same seed gives the same texts in the same order. Not here: tr
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,14 +18,20 @@ from hat_scenarios import general
 from hat_scenarios.base import Scenario
 from hat_scenarios.general.words import NUMBERS, OBJECTS, QUALITIES, VERBS
 
+SAMPLE = 300
+"""Items whose words count as words of the scenario."""
 
-def corpus_words(scenario: Scenario | None) -> list[str]:
-    """Words that names and phrases are made of, held-out ones included: a pre-trained model knows every word."""
+
+def corpus_words(scenario: Scenario | None, seed: int = 1) -> list[str]:
+    """Words of names, phrases, descriptions, rooms and comments, held-out ones included: a pre-trained model knows
+    every word, and one that is whole in each place is copied in one piece."""
     found = {*OBJECTS, *VERBS, *QUALITIES}
     if scenario is not None:
         for held_out in (False, True):
             found |= words_in(scenario.vocabulary(held_out))
-    return sorted(word for word in found if word.isalpha())
+        for text in scenario_texts(scenario, seed, SAMPLE):
+            found |= set(re.findall(r"[a-z]{2,}", text))
+    return sorted(word for word in found if word.isascii() and word.isalpha())
 
 
 def corpus_texts(scenario: Scenario | None, seed: int, count: int, words: Sequence[str]) -> Iterator[str]:

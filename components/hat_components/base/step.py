@@ -43,7 +43,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
 
 def _fresh(config: Config) -> Loaded:
     scenario = load(config.scenario, config.scenario_settings) if config.scenario else None
-    words = corpus_words(scenario)
+    words = corpus_words(scenario, config.seed)
     texts = corpus_texts(scenario, config.seed, config.corpus_items, words)
     tokenizer = train_tokenizer(texts, words, config.tokenizer)
     return Loaded(build_model(config.model, tokenizer, config.seed), Codec(tokenizer), "")

@@ -133,7 +133,7 @@ def _clip(text: str) -> str:
 
 def cited_lines(reasoning: str, lines: Sequence[str]) -> tuple[str, ...]:
     """The lines that `reasoning` quotes: they hold a line of it, or what stands after a bar in it, or lie in it."""
-    parts = [part.strip() for line in reasoning.splitlines() for part in (line, *line.split(" | "))]
+    parts = [part.strip() for line in reasoning.splitlines() for part in (line, *line.split(" |"))]
     quotes = [part for part in parts if len(part) >= MIN_QUOTE]
     return tuple(
         line for line in lines if any(quote in line or (len(line) >= MIN_QUOTE and line in quote) for quote in quotes)

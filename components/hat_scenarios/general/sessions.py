@@ -100,7 +100,7 @@ def _exchange(
     request = rng.choice(_ASKS).format(
         skill=skill.description, tool=tool.description, items=" and ".join(items), quality=asked
     )
-    prefix = f"{asked} | " if rng.random() < 0.7 else ""
+    prefix = f"{asked} |" if rng.random() < 0.7 else ""
     messages: Conversation = [
         {"role": "user", "content": request},
         _calling(

@@ -89,7 +89,7 @@ def _next_activation(harness: Harness, plan: Plan, done: _Made) -> _Next | None:
             continue
         answers = [text for call, text in done if call.name == tool and call.arguments.get(parameter) == skill.name]
         if not any(skill.body in text for text in answers) and len(answers) < TRIES:
-            return f"{plan.aspect} | {skill_quote(harness, skill)}", tool, {parameter: skill.name}
+            return f"{plan.aspect} |{skill_quote(harness, skill)}", tool, {parameter: skill.name}
     return None
 
 
@@ -102,7 +102,7 @@ def _next_step(harness: Harness, room: Room, plan: Plan, done: _Made) -> _Next |
         name, arguments = surface_call(harness, step.tool, step.arguments)
         answers = [text for call, text in done if call.name == name and dict(call.arguments) == arguments]
         if not any(brings(room, step.tool, step.arguments, text) for text in answers) and len(answers) < TRIES:
-            return f"{step.aspect} | {tool_quote(harness, tool)}", name, arguments
+            return f"{step.aspect} |{tool_quote(harness, tool)}", name, arguments
     return None
 
 
