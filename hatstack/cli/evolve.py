@@ -108,12 +108,11 @@ def evolve(  # each parameter is an option of the command line
     from hat_components.runner import FileProgress
 
     base = paths.harness(harness)
-    chosen = list(candidate if candidate is not None else SHIPPED if not (working_copy or proposals) else ())
     copies = list(working_copy or ())
-    folders = {path.name: path for path in [paths.harness(name) for name in chosen]} | {p.name: p for p in copies}
+    folders = _folders(base, candidate, copies, proposals)
     config, models = _config(
         _policies(model, endpoint, endpoint_model, scripted, policies),
-        candidates=list(folders), working_copies=[path.name for path in copies], objective=objective.value,
+        candidates=list(folders), working_copies=[path.resolve().name for path in copies], objective=objective.value,
         patience=patience, seed=seed, proposals=proposals,
         proposer={"url": proposer, "model": proposer_model} if proposer else None,
     )  # fmt: skip
@@ -161,6 +160,22 @@ class _Narrated:
     def artifact(self, name: str, path: Path) -> None:
         """Kept."""
         self._file.artifact(name, path)
+
+
+def _folders(base: Path, candidates: list[str] | None, copies: list[Path], proposals: int) -> dict[str, Path]:
+    """Name → harness folder, in the order in which they are tried."""
+    names = list(candidates or ())
+    if candidates is None and not copies and not proposals:
+        if base.name != "live-commerce":
+            raise UsageError(
+                "name an edit to try", place="hat evolve", cure="--candidate, --working-copy or --proposer"
+            )
+        names = list(SHIPPED)
+    paths_ = [*(paths.harness(name) for name in names), *copies]
+    folders = {path.resolve().name: path for path in paths_}
+    if len(folders) < len(paths_):
+        raise UsageError("two candidates have one name", place="hat evolve", cure="rename one of the folders")
+    return folders
 
 
 def _policies(model: Path | None, endpoint: str, endpoint_model: str, scripted: str, several: str) -> dict[str, str]:

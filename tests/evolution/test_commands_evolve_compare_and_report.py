@@ -48,6 +48,8 @@ def test_evolve_draws_disjoint_items_and_tells_the_path(hat: Hat, tmp_path: Path
         (["evolve", "--scripted", "heeding", "--model", "x"], 2, "name one policy"),
         (["evolve", "--scripted", "nobody"], 3, "heeding, ignoring"),
         (["evolve", "--policies", "a"], 2, "NAME=POLICY"),
+        (["evolve", "react-baseline", "--scripted", "heeding"], 2, "name an edit to try"),
+        (["evolve", "--scripted", "heeding", *(["--candidate", "evolution-1"] * 2)], 2, "have one name"),
         (["evolve", "--scripted", "heeding", "--candidate", "evolution-22"], 3, "did you mean"),
         (["evolve", "--scripted", "heeding", "--proposals", "1"], 2, "need a proposer"),
         (["evaluate"], 2, "a model folder or an endpoint"),
