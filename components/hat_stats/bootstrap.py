@@ -246,9 +246,7 @@ def _resampler(n: int, draws: int, seed: int, level: float, strata: Labels | Non
     return resample
 
 
-def _hull(
-    observed: Floats, lowest: Floats, highest: Floats, resample: Resample, reach: Bounds | None
-) -> _Hull:
+def _hull(observed: Floats, lowest: Floats, highest: Floats, resample: Resample, reach: Bounds | None) -> _Hull:
     """The known values alone, and together with both extreme fillings of the missing ones."""
     core = resample(observed, reach)
     if not np.isnan(observed).any():

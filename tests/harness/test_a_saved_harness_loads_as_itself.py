@@ -94,7 +94,9 @@ def test_bindings_are_optional_and_bounded(tmp_path: Path) -> None:
         load_bindings(tmp_path)
 
 
-SHIPPED = sorted(path.parent for path in (Path(__file__).parents[2] / "harness-registry" / "harnesses").glob("*/harness.yaml"))
+SHIPPED = sorted(
+    path.parent for path in (Path(__file__).parents[2] / "harness-registry" / "harnesses").glob("*/harness.yaml")
+)
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)

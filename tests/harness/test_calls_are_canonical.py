@@ -186,7 +186,9 @@ def test_references_outside_a_schema_are_never_fetched() -> None:
     broken = TOOL.model_copy(update={"parameters": schema})
     with pytest.raises(Exception, match=r"example\.invalid"):
         check_arguments(broken, {"a": 1})
-    assert canonical_call(small(tools=(broken,)), "order", {"a": 1}) == CallError('error : "order" cannot be called', "order")
+    assert canonical_call(small(tools=(broken,)), "order", {"a": 1}) == CallError(
+        'error : "order" cannot be called', "order"
+    )
 
 
 def test_an_adapter_needs_its_parameters_at_the_top() -> None:
