@@ -37,7 +37,7 @@ class Server(http.server.ThreadingHTTPServer):
         states = States(scenario, read_harness(harness), config.plan, config.seed)
         self.cases = {item.id: (states.of(item).harness, item) for item in items}
         self.expert = scenario.expert()
-        self.wrong, self.down, self.stop_after = {1}, False, None
+        self.wrong, self.down, self.hiccup = {1}, False, False
         self.asked: list[dict] = []
         self.lock = threading.Lock()
 
@@ -85,7 +85,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server = self.server
         with server.lock:
             server.asked.append(body)
-            down = server.down or (server.stop_after is not None and len(server.asked) > server.stop_after)
+            down = server.down or server.hiccup
+            server.hiccup = False  # one request only
         said = None if down else server.answer(body)
         usage = {"prompt_tokens": 100, "completion_tokens": 10}
         answer = json.dumps({"choices": [{"message": said, "finish_reason": "stop"}], "usage": usage}).encode()
@@ -210,6 +211,17 @@ def test_an_endpoint_that_fails_is_no_word_on_the_teacher(tmp_path, served, inpu
     run(config, inputs[0], tmp_path, NullProgress())
     facts = load_manifest(tmp_path / "trajectories").facts
     assert (facts["items_finished"], facts["failed"]) == (ITEMS, 0)
+
+
+def test_a_session_that_a_retry_saved_is_kept(tmp_path, served, inputs):
+    server, config = served
+    server.hiccup = True
+    run(config, inputs[0], tmp_path, NullProgress())
+    facts = load_manifest(tmp_path / "trajectories").facts
+    assert facts["items_kept"] == ITEMS
+    assert sum(body["user"].startswith("collect/0/") for body in server.asked) > len(
+        {json.dumps(body["messages"]) + body["user"] for body in server.asked if body["user"].startswith("collect/0/")}
+    ), "one call was made again"
 
 
 def test_a_teacher_that_is_never_right_gives_no_dataset(tmp_path, served, inputs):

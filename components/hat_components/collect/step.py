@@ -93,10 +93,11 @@ def _collect(config: Config, items: Sequence[Item], harness: Path, journal: Jour
             for number, teacher in enumerate(teachers):
                 label = f"collect/{number}/"
                 for one in play_scored(scenario, cases, teacher, label=label, batch=len(cases)):
-                    played[one.item.id].append((one, teacher.failed(one.item.id)))
+                    lost = teacher.failed(one.item.id) and _least(one) < config.keep_at  # a retry may have saved it
+                    played[one.item.id].append((one, lost))
             for item in part:
                 sessions = played[item.id]
-                if all(failed for _, failed in sessions):
+                if all(lost for _, lost in sessions):
                     failing += 1
                     if failing >= config.failing:
                         raise EndpointDownError(
@@ -108,9 +109,9 @@ def _collect(config: Config, items: Sequence[Item], harness: Path, journal: Jour
                 failing = 0
                 journal.add(_collected(config, item, sessions))
             progress.progress(len(journal.found), len(items), "items")
-    lost = len(items) - len(journal.found)
-    if lost:
-        progress.warning(f"{lost} items met a failing endpoint in every session and were left out")
+    missing = len(items) - len(journal.found)
+    if missing:
+        progress.warning(f"{missing} items met a failing endpoint in every session and were left out")
 
 
 def _endpoint(config: Config, number: int) -> Endpoint:
