@@ -178,9 +178,11 @@ def test_plain_services_are_split_and_handed_over(kube: Kube, cluster: Cluster, 
 
 
 def written(verb: Callable[[], None]) -> bool:
-    """Whether the write went through; KServe may have changed the object meanwhile, and then the driver tries again."""
+    """Whether the write went through; else the driver tries again: KServe may have changed the object meanwhile."""
     try:
         verb()
+    except BackendError:
+        return False
     except ClusterError as error:
         if error.code != 409:
             raise
