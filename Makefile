@@ -11,7 +11,7 @@ export MALLOC_MMAP_THRESHOLD_ := 1073741824
 export MALLOC_TRIM_THRESHOLD_ := 17179869184
 
 .DEFAULT_GOAL := help
-.PHONY: help pins run base report setup setup-dev deps test test-all lint format bench clean
+.PHONY: help pins run base report setup setup-dev deps test test-all test-cluster control-plane cluster-up cluster-down lint format bench clean
 
 help: ## List the tasks
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z_-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ test: deps setup-dev lint ## Every test of the default set, with all set-up
 test-all: deps setup-dev lint ## The slower matrices too
 	$(BIN)/python -m pytest
 
+test-cluster: deps setup-dev control-plane ## The tests on a real Kubernetes with KServe (needs Go 1.25 for the build)
+	$(BIN)/python -m pytest -m "cluster and not matrix"
+
 lint: setup-dev ## ruff, mypy strict, import-linter, size and doc budgets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,6 +73,16 @@ format: setup-dev ## Format the code
 
 bench: setup-dev ## Speed and memory, as interleaved ratios; BENCH=name runs one
 	$(BIN)/python -m bench $(BENCH)
+
+##@ A Kubernetes of one's own
+control-plane: setup-dev ## Build Kubernetes, etcd and KServe's controllers from Go modules (once; about ten minutes)
+	$(BIN)/python -m tests.cluster.controlplane build
+
+cluster-up: control-plane ## Start it by hand; prints the kubeconfig
+	$(BIN)/python -m tests.cluster.controlplane up
+
+cluster-down: ## Stop it
+	$(BIN)/python -m tests.cluster.controlplane down
 
 ##@ Tidy
 pins: $(BIN)/uv ## Resolve constraints.txt anew from pyproject.toml

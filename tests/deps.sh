@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the system packages that the tests use where it may (root on Debian), else names what is missing.
 set -eu
-packages="chromium fonts-noto-cjk git iproute2 openssl"
+packages="chromium fonts-noto-cjk git iproute2 openssl prometheus"
 missing=""
 for package in $packages; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"

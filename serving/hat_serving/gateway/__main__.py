@@ -38,6 +38,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tools", default="", help="address of an MCP server for all tools")
     parser.add_argument("--bindings", type=Path, help="bindings.yaml, instead of --tools")
     parser.add_argument("--database", default="", help="SQLAlchemy URL; by default a file in the data folder")
+    parser.add_argument(
+        "--token-hashes", type=Path, help="file with the SHA-256 (hex) of each bearer token, one a line"
+    )
     parser.add_argument("--open-turns", type=int, default=256)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8710)
@@ -85,7 +88,10 @@ def build(given: argparse.Namespace) -> Starlette:
         traces.close()
         database.close()
 
-    return create_app(host, HttpSettings(pseudonym_key=pseudonym_key(given.data / "pseudonym.key")), life)
+    tokens = frozenset(given.token_hashes.read_text(encoding="utf-8").split()) if given.token_hashes else frozenset()
+    return create_app(
+        host, HttpSettings(pseudonym_key=pseudonym_key(given.data / "pseudonym.key"), tokens=tokens), life
+    )
 
 
 def pseudonym_key(path: Path) -> bytes:
