@@ -97,6 +97,40 @@ def show(
     )
 
 
+@app.command("erase")
+def erase(
+    viewer: Annotated[str, typer.Option("--viewer", help="The viewer's own id; it is not written anywhere.")],
+    data: Annotated[Path | None, typer.Option("--data", help="Folder with datasets, searched through lineage.")] = None,
+    gateway: Annotated[
+        Path | None, typer.Option("--gateway", help="Data folder of a gateway: conversations, traces.")
+    ] = None,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Erase a viewer from datasets, conversations and traces; says what was made from them and must be made again."""
+    if data is None and gateway is None:
+        raise UsageError(
+            "nothing to erase from", place="hat data erase", cure="--data FOLDER, --gateway FOLDER or both"
+        )
+    body: dict[str, Any] = {"changed": not dry_run, "datasets": {}, "derived": {}, "conversations": 0, "traces": {}}
+    if data is not None:
+        from hat_components.importer.erase import erase_viewer
+        from hat_components.importer.scrub import load_key
+
+        found = erase_viewer(data, viewer, load_key(""), dry_run=dry_run)
+        body |= {"datasets": found.records, "derived": found.derived}
+    if gateway is not None:
+        from hat_serving.gateway.__main__ import pseudonym_key
+        from hat_serving.gateway.erase import erase_viewer as erase_from_gateway
+
+        gone = erase_from_gateway(gateway, viewer, pseudonym_key(gateway / "pseudonym.key"), dry_run=dry_run)
+        body |= {"conversations": gone.conversations, "traces": dict(gone.traces)}
+    rows = [(path, count) for path, count in {**body["datasets"], **body["traces"]}.items()]
+    rows.append(("conversations", body["conversations"]))
+    again = "".join(f"\nmake again: {path}" for path in body["derived"])
+    emit(body, lambda: table(("place", "would go" if dry_run else "gone"), rows) + again)
+
+
 def _config(name: str, purpose: str, held_out: float, skip: bool) -> Config:
     from pydantic import ValidationError
 

@@ -11,7 +11,6 @@ from hat_harness.errors import Kind, PlatformError
 
 PENDING: dict[str, str] = {
     "ablate": "measure what each stage of training adds",
-    "data erase": "erase a viewer from traces, datasets and artifacts",
     "train plan": "plan what a training job needs",
     "pipeline submit": "start a pipeline on a cluster",
     "pipeline status": "show a pipeline run on a cluster",

@@ -12,7 +12,8 @@ import openai
 import pytest
 from aiohttp import web
 
-from tests.serving.conftest import World, by_the_book, completion, deploy, shop, stream
+from hat_serving.gateway.erase import erase_viewer
+from tests.serving.conftest import KEY, World, by_the_book, completion, deploy, shop, stream
 
 
 def text(answer: httpx.Response) -> str:
@@ -231,3 +232,21 @@ def test_metrics_and_traces_tell_what_happened(world: World) -> None:
     (path,) = (world.folder / "traces").glob("*.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[-1]["format"] == "hatstack.trace/1"
+
+
+def test_a_viewer_is_erased_from_conversations_and_traces_and_others_stay(world: World) -> None:
+    with world.client() as client:
+        for viewer in ("anna", "bert"):
+            said = client.post("/v1/rooms/shop/messages", json={"viewer": viewer, "text": f"hi, {viewer} here"})
+            assert said.status_code == 200
+    assert world.host is not None
+    assert world.host._traces is not None
+    world.host._traces.close()
+    planned = erase_viewer(world.folder, "anna", KEY, dry_run=True)
+    done = erase_viewer(world.folder, "anna", KEY)
+    assert planned == done
+    assert (done.conversations, list(done.traces.values())) == (1, [1])
+    assert erase_viewer(world.folder, "anna", KEY).conversations == 0
+    (path,) = (world.folder / "traces").glob("*.jsonl")
+    assert "anna here" not in path.read_text()
+    assert "bert here" in path.read_text()

@@ -161,8 +161,7 @@ class Routes:
         return scheme.lower() == "bearer" and any(known)
 
     def _pseudonym(self, identity: str) -> str:
-        """A keyed pseudonym: the same for the same id, of no use without the key."""
-        return hmac.new(self._settings.pseudonym_key, identity.encode(), hashlib.sha256).hexdigest()[:24]
+        return pseudonym(self._settings.pseudonym_key, identity)
 
     def _who(self, request: Request, body: Any) -> tuple[str, str]:
         """(conversation, unit) as pseudonyms; "" where the client gives none."""
@@ -230,6 +229,11 @@ class Routes:
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)
         yield b"data: [DONE]\n\n"
+
+
+def pseudonym(key: bytes, identity: str) -> str:
+    """A keyed pseudonym: the same for the same id, of no use without the key."""
+    return hmac.new(key, identity.encode(), hashlib.sha256).hexdigest()[:24]
 
 
 async def _disconnected(request: Request) -> None:

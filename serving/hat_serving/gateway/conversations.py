@@ -128,6 +128,12 @@ class Conversations:
                 raise self._moved(head) from None
         return replace(head, turns=number)
 
+    def count(self, unit: str) -> int:
+        """How many conversations a unit has."""
+        mine = (conversation.c.workspace == self._workspace, conversation.c.unit == unit)
+        with self._database.read() as tx:
+            return len(tx.execute(select(conversation.c.id).where(*mine)).all())
+
     def forget(self, unit: str) -> int:
         """Delete all conversations of a unit; how many there were."""
         with self._database.write() as tx:
