@@ -93,10 +93,11 @@ def _first_type(accepted: Sequence[Any]) -> type | None:
 def _typed(value: Any, accepted: Sequence[Any], kind: type, inner: type | None) -> bool | None:
     """None: of a wrong type. Else whether it stands for a variable, so that it is compared as it is."""
     meant = _first_type(accepted)
+    items: Any = value
     if type(value) is kind:
         # A single accepted value that is no list takes items of any type.
         if inner is None or any(
-            not isinstance(one, list) or all(_typed(item, one, inner, None) is not None for item in value)
+            not isinstance(one, list) or all(_typed(item, one, inner, None) is not None for item in items)
             for one in accepted
         ):
             return meant is not None and meant is not kind

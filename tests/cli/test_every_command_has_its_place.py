@@ -93,7 +93,7 @@ def test_every_command_and_option_stands_in_the_docs_and_has_a_meaning() -> None
 def test_every_mutation_has_a_dry_run() -> None:
     mutating = {"run", "evaluate", "harness init", "harness augment", "data import", "pipeline compile", "cache gc"}
     mutating |= {f"harness {verb}" for verb in ("push", "pull", "propose", "approve", "promote", "rollback")}
-    mutating |= {"up", "down", "evolve", "judge calibrate"}
+    mutating |= {"up", "down", "evolve", "judge calibrate", "data erase"}
     mutating |= {f"account {verb}" for verb in ("create", "grant", "revoke", "token")}
     options = {name.removeprefix("hat "): {o for p in c.params for o in p.opts} for name, c in commands().items()}
     assert {name for name, found in options.items() if "--dry-run" in found} == mutating
