@@ -87,6 +87,50 @@ def talker_model(folder: Path, steps: int = 220) -> Path:
     return folder
 
 
+def fit_head(
+    folder: Path, rows: list[tuple[list[int], int]], *, steps: int = 300, batch: int = 8, depth: int = 3, seed: int = 1
+) -> None:
+    """Train an MTP head on what the folder's model wrote, and write it beside the weights.
+
+    `rows` are (ids, where the answer begins). Three recursive steps with the weights .51, .31, .18 (FastMTP, arXiv
+    2509.18362), so that drafts of drafts are trained too.
+    """
+    model = Qwen3ForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
+    torch.manual_seed(seed)
+    head = _Head(model.config)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=3e-3, weight_decay=0.01)
+    ordered = sorted(rows, key=lambda row: len(row[0]))
+    groups = [ordered[start : start + batch] for start in range(0, len(ordered), batch)]
+    order = torch.randint(len(groups), (steps,)).tolist()
+    kept: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+    for step, index in enumerate(order):
+        if index not in kept:
+            kept[index] = _states(model, groups[index])
+        ids, labels, hidden = kept[index]
+        loss, state = torch.zeros(()), hidden
+        for deep, weight in zip(range(1, depth + 1), (0.51, 0.31, 0.18), strict=False):
+            state = head(model, state[:, :-1], ids[:, deep:])
+            loss = loss + weight * _loss(model, state[:, :-1], labels[:, deep + 1 :])
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1.0, (step + 1) / 20, 2.0 * (steps - step) / steps)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        optimizer.step()
+    add_head(folder, head.tensors())
+
+
+def _states(
+    model: Qwen3ForCausalLM, rows: list[tuple[list[int], int]]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(ids, labels of the answers, hidden states) of a padded batch."""
+    width = max(len(ids) for ids, _ in rows)
+    ids = torch.tensor([row + [1] * (width - len(row)) for row, _ in rows])
+    labels = torch.tensor([[-100] * start + row[start:] + [-100] * (width - len(row)) for row, start in rows])
+    with torch.no_grad():
+        return ids, labels, model.model(input_ids=ids).last_hidden_state
+
+
 def without_head(source: Path, folder: Path) -> Path:
     """A copy of a model folder without `mtp.*`."""
     folder.mkdir(parents=True)
@@ -118,7 +162,7 @@ class _Head(torch.nn.Module):
         super().__init__()
         from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding
 
-        config._attn_implementation = "eager"
+        config._attn_implementation = "sdpa"
         size, epsilon = config.hidden_size, config.rms_norm_eps
         self.fc = torch.nn.Linear(2 * size, size, bias=False)
         self.pre_fc_norm_embedding = Qwen3RMSNorm(size, epsilon)

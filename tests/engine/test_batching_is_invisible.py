@@ -94,6 +94,25 @@ def test_a_shared_beginning_is_computed_once(random_folder: Path) -> None:
     assert sum(request.cached >= len(start) for request in found) == 19
 
 
+@pytest.mark.parametrize("steps", [0, 3])
+def test_rows_with_one_beginning_are_read_together_and_answered_apart(random_mtp_folder: Path, steps: int) -> None:
+    """Above four rows their common first tokens are attended to once; below, row by row."""
+    start = (prompts(3, seed=9)[0] * 20)[:130]
+    asked = [[*start, *prompt] for prompt in prompts(14, seed=10)]
+    spec = {"speculative_algorithm": "NEXTN"} if steps else {}
+    with Engine(options(random_mtp_folder, max_running_requests=3)) as engine:
+        wanted = [request.tokens for request in engine.complete(asked, GREEDY)]
+    with Engine(options(random_mtp_folder, max_running_requests=14, **spec)) as engine:
+        assert [request.tokens for request in engine.complete(asked, GREEDY)] == wanted
+        logged = engine.complete(asked, GREEDY, LogprobWish(200, 1))
+    with Engine(options(random_mtp_folder, max_running_requests=1)) as engine:
+        alone = engine.complete(asked, GREEDY, LogprobWish(200, 1))
+    for one, other in zip(logged, alone, strict=True):
+        assert [token for _, token in one.logprobs.output] == [token for _, token in other.logprobs.output]
+        pairs = zip(one.logprobs.output, other.logprobs.output, strict=True)
+        assert all(left == pytest.approx(right, abs=1e-4) for (left, _), (right, _) in pairs)
+
+
 def test_new_weights_serve_what_comes_after(random_folder: Path, tmp_path: Path) -> None:
     other = random_model(tmp_path / "other", seed=8)
     asked = prompts(6)

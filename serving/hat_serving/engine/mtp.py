@@ -44,13 +44,13 @@ class DraftHead:
         """Draft `steps` tokens for each of B rows from `first`: [B, steps].
 
         `batch` and `hidden` [B * S, …] bring the head's cache up to date; `pick` [B] are the packed places of the
-        rows' last true tokens, `at[b]` their positions.
+        rows' last true tokens, `at[b]` their positions. What `batch` shares, the further drafts share.
         """
         state = self.forward(batch, hidden, bank)[pick]  # [B, hidden]
         drafted = [self._network.logits(state).argmax(dim=-1)]
         for step in range(1, steps):
             ids = drafted[-1][:, None]
-            further = self._network.rows_batch(bank, first, ids, [position + step for position in at])
+            further = self._network.rows_batch(bank, first, ids, [position + step for position in at], batch.shared)
             state = self.forward(further, state, bank)
             drafted.append(self._network.logits(state).argmax(dim=-1))
         return torch.stack(drafted, dim=1)

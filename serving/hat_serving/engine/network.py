@@ -22,6 +22,9 @@ from hat_serving.engine.folder import ModelFolder, Shape
 
 _ONE_DNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
+SHARE_ROWS, SHARE_TOKENS = 4, 48
+"""From this many rows with this many first tokens in common on, those tokens are attended to once for all."""
+
 PLAIN_LIMIT = 4_000_000
 """Matrices up to this size are kept unpacked as well, for single tokens."""
 
@@ -49,6 +52,8 @@ class Batch:
     places: torch.Tensor
     uniform: tuple[int, int, int, int] | None
     mask: torch.Tensor | None
+    shared: int = 0
+    """First tokens that are the same in all rows of a uniform batch."""
     segments: tuple[tuple[Segment, torch.Tensor | None], ...] = ()
 
 
@@ -116,7 +121,8 @@ class Layer:
         if batch.uniform is not None:
             first, rows, count, longest = batch.uniform
             near = slice(first, first + rows)
-            seen = _attend_rows(queries, rows, count, keys[near, :, :longest], values[near, :, :longest], batch.mask)
+            near_keys, near_values = keys[near, :, :longest], values[near, :, :longest]
+            seen = _attend_rows(queries, rows, count, near_keys, near_values, batch.mask, batch.shared)
             return seen.reshape(tokens, -1)
         seen = torch.empty_like(queries)
         grouped = self._shape.heads != self._shape.kv_heads
@@ -137,16 +143,39 @@ class Layer:
 
 
 def _attend_rows(
-    queries: torch.Tensor, rows: int, count: int, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+    queries: torch.Tensor,
+    rows: int,
+    count: int,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    shared: int,
 ) -> torch.Tensor:
-    """Query heads that share a key head stand beside each other as further queries: no key is copied. → [B, S, H, D]."""
+    """Attention of [B * S, H, D] queries over [B, G, T, D] keys → [B, S, H, D].
+
+    Query heads that share a key head stand beside each other as further queries: no key is copied. The first `shared`
+    tokens are read from row 0 alone, for all rows, and the two parts are joined by their log-sum-exponentials.
+    """
     heads, size = keys.shape[1], queries.shape[2]
-    shared = queries.shape[1] // heads
-    folded = queries.view(rows, count, heads, shared, size).permute(0, 2, 1, 3, 4).reshape(rows, heads, -1, size)
-    if mask is not None and shared > 1 and count > 1:
-        mask = mask.repeat_interleave(shared, dim=2)
-    seen = functional.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
-    return seen.view(rows, heads, count, shared, size).permute(0, 2, 1, 3, 4)
+    together = queries.shape[1] // heads
+    apart = queries.view(rows, count, heads, together, size)
+    folded = apart.permute(0, 2, 1, 3, 4).reshape(rows, heads, -1, size)
+    if mask is not None and together > 1 and count > 1:
+        mask = mask.repeat_interleave(together, dim=2)
+    if shared:
+        assert mask is not None
+        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        stacked = apart.permute(2, 0, 1, 3, 4).reshape(1, heads, -1, size)  # [1, G, B * S * H / G, D]
+        one, weight_one = flash(stacked, keys[:1, :, :shared], values[:1, :, :shared])
+        own_mask = mask[..., shared:].contiguous()
+        two, weight_two = flash(folded, keys[:, :, shared:], values[:, :, shared:], attn_mask=own_mask)
+        one = one.reshape(heads, rows, -1, size).transpose(0, 1)
+        weight_one = weight_one.reshape(heads, rows, -1).transpose(0, 1)
+        share = torch.sigmoid(weight_one - weight_two)[..., None].to(two.dtype)
+        seen = torch.lerp(two, one, share)
+    else:
+        seen = functional.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
+    return seen.reshape(rows, heads, count, together, size).permute(0, 2, 1, 3, 4)
 
 
 class Network:
@@ -165,8 +194,11 @@ class Network:
         angles = torch.outer(torch.arange(positions).double(), frequencies)
         self._turns = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]  # [positions, 1, D / 2]
 
-    def rows_batch(self, bank: Bank, first: int, ids: torch.Tensor, starts: Sequence[int]) -> Batch:
-        """A batch of B neighbouring rows from `first`: `ids` [B, S], row b from position `starts[b]`."""
+    def rows_batch(self, bank: Bank, first: int, ids: torch.Tensor, starts: Sequence[int], shared: int = 0) -> Batch:
+        """A batch of B neighbouring rows from `first`: `ids` [B, S], row b from position `starts[b]`.
+
+        `shared` tokens at the start are the same in all rows; every row must be longer.
+        """
         rows, count = ids.shape
         longest = max(starts) + count
         if rows == 1:
@@ -179,7 +211,8 @@ class Network:
             positions = wide.reshape(-1)
             places = bank.places(torch.arange(first, first + rows).repeat_interleave(count), positions)
             mask = _causal(wide, longest, self.dtype)
-        return Batch(ids.reshape(-1), self._turns[positions], places, (first, rows, count, longest), mask)
+        shared = shared if rows >= SHARE_ROWS and shared >= SHARE_TOKENS else 0
+        return Batch(ids.reshape(-1), self._turns[positions], places, (first, rows, count, longest), mask, shared)
 
     def packed_batch(self, bank: Bank, ids: Sequence[int], segments: Sequence[Segment]) -> Batch:
         """A batch of any rows, `ids` one segment after the other."""
@@ -192,7 +225,7 @@ class Network:
             mask = None if whole else _causal(at[None], part.start + part.count, self.dtype)
             masked.append((part, mask))
         places = bank.places(rows, positions)
-        return Batch(torch.tensor(ids), self._turns[positions], places, None, None, tuple(masked))
+        return Batch(torch.tensor(ids), self._turns[positions], places, None, None, segments=tuple(masked))
 
     def forward(self, batch: Batch, bank: Bank) -> torch.Tensor:
         """Final hidden states, normed: [N, hidden]."""

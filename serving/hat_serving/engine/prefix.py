@@ -116,6 +116,13 @@ class PrefixCache:
         return leaves
 
 
+def common_beginning(prompts: Sequence[list[int]]) -> int:
+    """How many first tokens all prompts have in common, the last token of the shortest not counted."""
+    first, last = min(prompts), max(prompts)  # what the extremes share, all share
+    most = min(len(prompt) for prompt in prompts) - 1
+    return next((index for index in range(most) if first[index] != last[index]), max(most, 0))
+
+
 def _common(edge: Sequence[int], ids: Sequence[int], at: int, limit: int) -> int:
     """How many tokens of `edge` continue `ids` at `at`; at least one, the caller looked the first up."""
     most = min(len(edge), limit - at)

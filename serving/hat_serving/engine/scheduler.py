@@ -22,7 +22,7 @@ from hat_serving.engine.bank import Bank
 from hat_serving.engine.errors import ModelError
 from hat_serving.engine.model import LoadedModel
 from hat_serving.engine.options import EngineOptions
-from hat_serving.engine.prefix import PrefixCache
+from hat_serving.engine.prefix import PrefixCache, common_beginning
 from hat_serving.engine.request import Request
 from hat_serving.engine.speculate import AcceptStats
 from hat_serving.engine.steps import Filling, Row, Stepper
@@ -90,6 +90,8 @@ class Scheduler:
         self._swap: _Swap | None = None
         self._wake = threading.Event()
         self._paused = self._stopping = False
+        self._shared: int | None = None
+        """First tokens that all running prompts have in common; None: to be counted."""
         self._aborted: set[str] = set()
         self._window = (time.perf_counter(), 0)
         self._thread = threading.Thread(target=self._loop, name="hat-engine", daemon=True)
@@ -281,6 +283,7 @@ class Scheduler:
             self._spare.append(part.row)
             self.counters.generated_tokens += len(request.tokens)
             self._running.append(Row(request, part.hidden))
+            self._shared = None
             if request.finish is not None:
                 self._leave(target)
             elif request.stream:
@@ -291,7 +294,9 @@ class Scheduler:
         if not self._running:
             return False
         before = [len(row.request.tokens) for row in self._running]
-        self._stepper.step(self._running)
+        if self._shared is None:
+            self._shared = common_beginning([row.request.prompt for row in self._running])
+        self._stepper.step(self._running, self._shared)
         self.counters.steps += 1
         self.counters.generated_tokens += sum(
             len(row.request.tokens) - old for row, old in zip(self._running, before, strict=True)
@@ -311,6 +316,7 @@ class Scheduler:
         context = request.prompt + request.tokens
         self._keep(request, index, context, row.known(self.model.draft is not None))
         last = self._running.pop()
+        self._shared = None
         if last is not row:
             self._bank.move(len(self._running), index, len(last.request.prompt) + len(last.request.tokens))
             self._running[index] = last

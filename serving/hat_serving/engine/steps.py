@@ -95,16 +95,19 @@ class Stepper:
                 self._push(part.request, token)
         return ready
 
-    def step(self, rows: Sequence[Row]) -> None:
-        """One step of all running rows, which are the bank's first rows in this order."""
+    def step(self, rows: Sequence[Row], shared: int = 0) -> None:
+        """One step of all running rows, which are the bank's first rows in this order.
+
+        `shared` is the number of first prompt tokens that all rows have in common.
+        """
         if self._draft is None or all(row.request.params.shaped for row in rows):
             ids = torch.tensor([row.request.tokens[-1:] for row in rows])
-            batch = self._network.rows_batch(self._bank, 0, ids, [row.length - 1 for row in rows])
+            batch = self._network.rows_batch(self._bank, 0, ids, [row.length - 1 for row in rows], shared)
             logits = self._network.logits(self._network.forward(batch, self._bank))
             for row, token in zip(rows, self._choose([row.request for row in rows], logits), strict=True):
                 self._push(row.request, token)
             return
-        self._speculate(rows)
+        self._speculate(rows, max(shared - 1, 0))  # the head's place of the last shared token knows the next one
 
     def _push(self, request: Request, token: int) -> None:
         request.push(token, self._model.ends, self._think_end)
@@ -127,15 +130,15 @@ class Stepper:
             batch = self._network.packed_batch(self._bank, ids, segments)
             self._draft.forward(batch, torch.cat(picked), self._bank)
 
-    def _speculate(self, rows: Sequence[Row]) -> None:
+    def _speculate(self, rows: Sequence[Row], shared: int) -> None:
         """Draft K tokens for each row, verify them in one pass, put out what is accepted."""
         assert self._draft is not None
         steps = self._options.speculative_num_steps
-        drafts = self._propose(rows, steps)
+        drafts = self._propose(rows, steps, shared)
         lasts = torch.tensor([row.request.tokens[-1:] for row in rows])
         ids = torch.cat([lasts, drafts], dim=1)  # [B, K + 1]
         starts = [row.length - 1 for row in rows]
-        batch = self._network.rows_batch(self._bank, 0, ids, starts)
+        batch = self._network.rows_batch(self._bank, 0, ids, starts, shared)
         hidden = self._network.forward(batch, self._bank).view(len(rows), steps + 1, -1)
         logits = self._network.logits(hidden.reshape(-1, hidden.shape[-1])).view(len(rows), steps + 1, -1)
         best = logits.argmax(dim=-1).tolist()
@@ -167,7 +170,7 @@ class Stepper:
                 if request.stats is not None:
                     request.stats.add(len(made) - 1, len(made))
 
-    def _propose(self, rows: Sequence[Row], steps: int) -> torch.Tensor:
+    def _propose(self, rows: Sequence[Row], steps: int, shared: int) -> torch.Tensor:
         """[B, K] drafted tokens, after the head has seen what was accepted since it last ran."""
         assert self._draft is not None
         counts = [1 if row.request.params.shaped else row.length - 1 - row.drafted for row in rows]
@@ -183,7 +186,7 @@ class Stepper:
             starts.append(start)
             if row.hidden is not None and not row.request.params.shaped:
                 states[index, :count] = row.hidden
-        batch = self._network.rows_batch(self._bank, 0, torch.tensor(following), starts)
+        batch = self._network.rows_batch(self._bank, 0, torch.tensor(following), starts, shared)
         pick = torch.tensor([index * width + count - 1 for index, count in enumerate(counts)])
         at = [start + count - 1 for start, count in zip(starts, counts, strict=True)]
         return self._draft.propose(self._bank, 0, batch, states.view(-1, size), pick, at, steps)
