@@ -56,7 +56,7 @@ def with_head(model: Path, folder: Path, steps: int) -> Path:
         return folder
     params = SamplingParams(max_new_tokens=TOKENS, temperature=0.0)
     with Engine(options(model, 0)) as engine:
-        prompts = encoded(engine, conversations(200, seed=7))
+        prompts = encoded(engine, conversations(200, seed=7, drawn=True))
         written = engine.complete(prompts, params)
     rows = [(prompt + request.tokens, len(prompt)) for prompt, request in zip(prompts, written, strict=True)]
     began = time.perf_counter()
@@ -87,7 +87,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         model = with_head(given.model, Path(scratch) / "model", given.steps)
         with Engine(options(model, 0)) as plain, Engine(options(model, given.draft)) as drafting:
-            prompts = encoded(plain, conversations(given.prompts, seed=11))
+            prompts = encoded(plain, conversations(given.prompts, seed=11, drawn=True))
             params = SamplingParams(max_new_tokens=TOKENS, temperature=0.0)
             one, other = plain.complete(prompts, params), drafting.complete(prompts, params)
             same = sum(a.tokens == b.tokens for a, b in zip(one, other, strict=True))

@@ -1,9 +1,10 @@
 """Tokens a second of the dev engine over HTTP at concurrency 1, 4 and 16, and what batching gains.
 
-Closed loop: each of C clients streams one chat after another, 64 tokens each, prompts of the live room under drawn harness
-states. Rounds of the concurrencies are interleaved. Beside wall time it counts the server's CPU time, which a busy machine
-disturbs less. Prints one JSON line a concurrency and one for the ratio; exits 1 when batching gains less than 4 at C = 16.
-Run: python bench/engine_speed.py [--model FOLDER] [--rounds 3] [--seconds 4] [--threads 1]
+Closed loop: each of C clients streams one chat after another, 64 tokens each. Prompts are first turns in live rooms, about
+440 tokens, under the one harness that a deployment has (`--drawn`: under a harness state of its own each). Rounds of the
+concurrencies are interleaved. Beside wall time it counts the server's CPU time, which a busy machine disturbs less. Prints
+one JSON line a concurrency and one for the ratio; exits 1 when batching gains less than 4 at C = 16.
+Run: python bench/engine_speed.py [--model FOLDER] [--rounds 3] [--seconds 4] [--threads 1] [--drawn]
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def conversations(count: int, seed: int = 6) -> list[list[dict[str, str]]]:
-    """First turns of live-room items under drawn harness states."""
+def conversations(count: int, seed: int = 6, *, drawn: bool = False) -> list[list[dict[str, str]]]:
+    """First turns of live-room items, under the original harness or a drawn state each."""
     scenario = load("live_commerce")
-    states = States(scenario, read_harness(HARNESS), suite_plan("T2"), seed)
+    states = States(scenario, read_harness(HARNESS), suite_plan("T2") if drawn else None, seed)
     made = []
     for item in scenario.items(seed, "dev", count):
         system = render_system(states.of(item).harness, scenario.room_view(item))
@@ -151,8 +152,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--threads", default="1")
+    parser.add_argument("--drawn", action="store_true")
     options = parser.parse_args()
-    messages = conversations(64)
+    messages = conversations(64, drawn=options.drawn)
     measured: dict[int, list[Measured]] = {1: [], 4: [], 16: []}
     with Server(options.model, ["--dtype", "float32", "--threads", options.threads]) as server:
         asyncio.run(window(server, messages, 4, 2.0))
