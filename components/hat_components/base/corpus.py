@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+from hat_components.data import Trajectory, read_records, require
 from hat_components.model.codec import assistant_text
 from hat_components.model.general import words_in
 from hat_harness.events import ToolRequest
@@ -20,17 +24,21 @@ from hat_scenarios.general.words import NUMBERS, OBJECTS, QUALITIES, VERBS
 
 SAMPLE = 300
 """Items whose words count as words of the scenario."""
+COMMON = 20
+"""How often a word must be spoken to count; parts of random names are not."""
 
 
-def corpus_words(scenario: Scenario | None, seed: int = 1) -> list[str]:
-    """Words of names, phrases, descriptions, rooms and comments, held-out ones included: a pre-trained model knows
-    every word, and one that is whole in each place is copied in one piece."""
+def corpus_words(scenario: Scenario | None, seed: int = 1, spoken: Sequence[str] = ()) -> list[str]:
+    """Words of names, phrases, descriptions, rooms, comments and of the texts `spoken`, held-out ones included: a
+    pre-trained model knows every word, and one that is whole in each place is copied in one piece."""
     found = {*OBJECTS, *VERBS, *QUALITIES}
     if scenario is not None:
         for held_out in (False, True):
             found |= words_in(scenario.vocabulary(held_out))
         for text in scenario_texts(scenario, seed, SAMPLE):
             found |= set(re.findall(r"[a-z]{2,}", text))
+    counts = Counter(word for text in spoken for word in re.findall(r"[a-z]{2,}", text))
+    found |= {word for word, count in counts.items() if count >= COMMON}
     return sorted(word for word in found if word.isascii() and word.isalpha())
 
 
@@ -45,6 +53,16 @@ def corpus_texts(scenario: Scenario | None, seed: int, count: int, words: Sequen
         yield from (f" {number}", number)
     if scenario is not None:
         yield from scenario_texts(scenario, seed, count)
+
+
+def trajectory_texts(inputs: Mapping[str, Path], name: str, count: int) -> list[str]:
+    """Texts of the first `count` trajectories of each split of the dataset given as input `name`."""
+    folder, manifest = require(inputs, name, kind="trajectories", purposes=("training",))
+    found: list[str] = []
+    for split in manifest.splits:
+        for trajectory in islice(read_records(folder, Trajectory, split), count):
+            found += message_texts(trajectory.messages)
+    return found
 
 
 def message_texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hat_components.base.config import Config
-from hat_components.base.corpus import corpus_texts, corpus_words
+from hat_components.base.corpus import corpus_texts, corpus_words, trajectory_texts
 from hat_components.base.shipped import hand_out
 from hat_components.data import digest_path, require_path
 from hat_components.model.batches import FileRows, Source, Stream
@@ -36,16 +36,17 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         done = earlier(out, identity, progress)
         if done is not None:
             return done
-        loaded = load_folder(inputs["init"]) if "init" in inputs else _fresh(config)
+        loaded = load_folder(inputs["init"]) if "init" in inputs else _fresh(config, inputs)
         stages = _stages(config, loaded.codec, inputs, fresh="init" not in inputs)
         return run_stages(loaded, stages, identity, out, progress, config.dtype)
 
 
-def _fresh(config: Config) -> Loaded:
+def _fresh(config: Config, inputs: Mapping[str, Path]) -> Loaded:
     scenario = load(config.scenario, config.scenario_settings) if config.scenario else None
-    words = corpus_words(scenario, config.seed)
+    spoken = trajectory_texts(inputs, "trajectories", config.corpus_items) if "trajectories" in inputs else []
+    words = corpus_words(scenario, config.seed, spoken)
     texts = corpus_texts(scenario, config.seed, config.corpus_items, words)
-    tokenizer = train_tokenizer(texts, words, config.tokenizer)
+    tokenizer = train_tokenizer([*texts, *spoken], words, config.tokenizer)
     return Loaded(build_model(config.model, tokenizer, config.seed), Codec(tokenizer), "")
 
 
