@@ -12,16 +12,17 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import rfc8785
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, insert, select, update
 
 from hat_registry import clock
 from hat_registry.errors import ConflictError, InvalidError, LedgerError
 from hat_registry.store.tables import ledger, ledger_head
 
-FORMAT = "hatstack.ledger/1"
+FORMAT: Literal["hatstack.ledger/1"] = "hatstack.ledger/1"
 GENESIS = "sha256:" + "0" * 64
 KINDS = frozenset(
     {
@@ -45,6 +46,26 @@ KINDS = frozenset(
     }
 )
 PAGE = 10_000
+
+
+class Body(BaseModel):
+    """What a row's digest covers: the canonical JSON of exactly these fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["hatstack.ledger/1"] = FORMAT
+    workspace: str
+    seq: int
+    """Counted from 1 in each workspace."""
+    at: str
+    """UTC, ISO 8601 with microseconds."""
+    actor: str
+    kind: str
+    subject: str
+    data: dict[str, Any]
+    """What happened; plain JSON without floats."""
+    prev: str
+    """Digest of the row before; 64 zeros for the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +232,11 @@ def verify_export(lines: Iterator[str]) -> Verified:
 def _body(
     workspace: str, seq: int, at: str, actor: str, kind: str, subject: str, data: Mapping[str, Any], prev: str
 ) -> str:
-    fields: dict[str, Any] = {
-        "format": FORMAT,
-        "workspace": workspace,
-        "seq": seq,
-        "at": at,
-        "actor": actor,
-        "kind": kind,
-        "subject": subject,
-        "data": dict(data),
-        "prev": prev,
-    }
+    told = Body(
+        workspace=workspace, seq=seq, at=at, actor=actor, kind=kind, subject=subject, data=dict(data), prev=prev
+    )
     try:
-        return rfc8785.dumps(fields).decode()
+        return rfc8785.dumps(told.model_dump()).decode()
     except rfc8785.CanonicalizationError as error:
         raise InvalidError(f"ledger data of {kind} is not plain JSON: {error}", place=subject) from None
 
