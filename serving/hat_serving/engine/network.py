@@ -192,6 +192,7 @@ class Network:
         self._head = Linear(self.embedding if shape.tied else folder.weights["lm_head.weight"])
         frequencies = shape.theta ** (-torch.arange(0, shape.head_dim, 2).double() / shape.head_dim)
         angles = torch.outer(torch.arange(positions).double(), frequencies)
+        self._numbers = torch.arange(max(positions, 1024))  # sliced instead of made anew in every step
         self._turns = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]  # [positions, 1, D / 2]
 
     def rows_batch(self, bank: Bank, first: int, ids: torch.Tensor, starts: Sequence[int], shared: int = 0) -> Batch:
@@ -201,16 +202,18 @@ class Network:
         """
         rows, count = ids.shape
         longest = max(starts) + count
+        numbers = self._numbers
         if rows == 1:
-            positions = torch.arange(starts[0], starts[0] + count)
-            places = bank.places(torch.full((count,), first), positions)
-            mask = None if count == 1 else _causal(positions[None], longest, self.dtype)
+            positions = numbers[starts[0] : longest]
+            places = bank.places(numbers[first : first + 1], positions)
+            mask = None if count == 1 else _causal(positions[None], numbers[:longest], self.dtype)
         else:
             at = torch.tensor(starts)[:, None]
-            wide = at + torch.arange(count) if count > 1 else at  # [B, S]
+            wide = at + numbers[:count] if count > 1 else at  # [B, S]
             positions = wide.reshape(-1)
-            places = bank.places(torch.arange(first, first + rows).repeat_interleave(count), positions)
-            mask = _causal(wide, longest, self.dtype)
+            own = numbers[first : first + rows]
+            places = bank.places(own.repeat_interleave(count) if count > 1 else own, positions)
+            mask = _causal(wide, numbers[:longest], self.dtype)
         shared = shared if rows >= SHARE_ROWS and shared >= SHARE_TOKENS else 0
         return Batch(ids.reshape(-1), self._turns[positions], places, (first, rows, count, longest), mask, shared)
 
@@ -222,7 +225,7 @@ class Network:
         for part in segments:
             whole = part.start == 0 or part.count == 1
             at = torch.arange(part.start, part.start + part.count)
-            mask = None if whole else _causal(at[None], part.start + part.count, self.dtype)
+            mask = None if whole else _causal(at[None], self._numbers[: part.start + part.count], self.dtype)
             masked.append((part, mask))
         places = bank.places(rows, positions)
         return Batch(torch.tensor(ids), self._turns[positions], places, None, None, segments=tuple(masked))
@@ -244,9 +247,9 @@ def layer_weights(folder: ModelFolder, prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): value for name, value in folder.weights.items() if name.startswith(prefix)}
 
 
-def _causal(positions: torch.Tensor, longest: int, dtype: torch.dtype) -> torch.Tensor:
-    """[B, S] positions → additive mask [B, 1, S, T]."""
-    hidden = torch.arange(longest) > positions[:, None, :, None]
+def _causal(positions: torch.Tensor, numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """[B, S] positions, 0 … T - 1 → additive mask [B, 1, S, T]."""
+    hidden = numbers > positions[:, None, :, None]
     return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
 
 

@@ -3,12 +3,13 @@
 Always holds: requests join and leave between any two steps; a finished, aborted or disconnected request frees its row
 in the step that notices; prompts are computed in chunks so that running requests go on meanwhile; a request whose
 prompt begins like one that is being computed waits for it, so that a shared beginning is computed once. Running rows
-are the bank's first rows, without gaps, so that a step reads them in place; prompts are computed in spare rows behind.
+are the bank's first rows, without gaps, so that a step reads them in place; prompts are computed in the rows behind.
 Not here: what a step computes for its rows (steps), HTTP (api).
 """
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import deque
@@ -84,7 +85,7 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._filling: list[Filling] = []
         self._running: list[Row] = []
-        self._spare = deque(range(options.max_running_requests, self._bank.rows))
+        self._spare = list(range(self._bank.rows))  # a heap: the lowest row is given first
         self._arrivals: deque[Request] = deque()
         self._inbox: deque[Callable[[], None]] = deque()
         self._swap: _Swap | None = None
@@ -223,7 +224,8 @@ class Scheduler:
     def _admit(self) -> None:
         room = self.options.max_running_requests - len(self._running) - len(self._filling)
         skipped: list[Request] = []
-        while self._waiting and room > 0 and self._spare and self._swap is None:
+        room = min(room, self.options.filling_rows - len(self._filling))
+        while self._waiting and room > 0 and self._swap is None:
             request = self._waiting.popleft()
             if request.max_tokens <= 0:
                 request.finish = {"type": "length", "length": 0}
@@ -238,7 +240,7 @@ class Scheduler:
         self._waiting.extendleft(reversed(skipped))
 
     def _begin(self, request: Request) -> Filling:
-        row = self._spare.popleft()
+        row = heapq.heappop(self._spare)
         limit = len(request.prompt) - 1
         if request.wish is not None:
             limit = min(limit, request.wish.start)
@@ -278,9 +280,7 @@ class Scheduler:
             # The head's place of the last prompt token depends on what comes next, so it is never kept.
             known = len(request.prompt)
             self._keep(request, part.row, request.prompt, known)
-            target = len(self._running)
-            self._bank.move(part.row, target, known)
-            self._spare.append(part.row)
+            target = self._settle(part)
             self.counters.generated_tokens += len(request.tokens)
             self._running.append(Row(request, part.hidden))
             self._shared = None
@@ -289,6 +289,23 @@ class Scheduler:
             elif request.stream:
                 self._tell(request)
         return True
+
+    def _settle(self, part: Filling) -> int:
+        """Make a complete prompt's row the next running row; mostly it is already."""
+        target = len(self._running)
+        if part.row == target:
+            return target
+        for other in self._filling:
+            if other.row == target:
+                other.row = heapq.heappop(self._spare)
+                self._bank.move(target, other.row, other.done)
+                break
+        else:
+            self._spare.remove(target)
+            heapq.heapify(self._spare)
+        self._bank.move(part.row, target, len(part.request.prompt))
+        heapq.heappush(self._spare, part.row)
+        return target
 
     def _step(self) -> bool:
         if not self._running:
@@ -320,6 +337,7 @@ class Scheduler:
         if last is not row:
             self._bank.move(len(self._running), index, len(last.request.prompt) + len(last.request.tokens))
             self._running[index] = last
+        heapq.heappush(self._spare, len(self._running))
         self._tell(request)
 
     def _keep(self, request: Request, row: int, context: list[int], known: int) -> None:
@@ -345,7 +363,7 @@ class Scheduler:
             self._tell(request)
         for part in [part for part in self._filling if part.request.id in gone]:
             self._filling.remove(part)
-            self._spare.append(part.row)
+            heapq.heappush(self._spare, part.row)
             part.request.finish = {"type": "abort", "message": "Aborted"}
             self._tell(part.request)
         for index in range(len(self._running) - 1, -1, -1):
@@ -364,7 +382,7 @@ class Scheduler:
 def _bank(model: LoadedModel, options: EngineOptions) -> Bank:
     shape = model.folder.shape
     layers = shape.layers + (1 if model.draft is not None else 0)
-    rows = options.max_running_requests + options.filling_rows
+    rows = options.max_running_requests + 1  # one to make room with
     capacity = options.context(shape.positions) + options.draft_tokens
     per_row = Bank.bytes_per_row(layers, shape.kv_heads, capacity, shape.head_dim, model.folder.dtype)
     if rows * per_row > options.cache_bytes:
