@@ -9,7 +9,6 @@ Not here: what a step computes for its rows (steps), HTTP (api).
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
 from collections import deque
@@ -19,14 +18,16 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hat_serving.engine.bank import Bank
-from hat_serving.engine.errors import ModelError
 from hat_serving.engine.model import LoadedModel
 from hat_serving.engine.options import EngineOptions
 from hat_serving.engine.prefix import PrefixCache, common_beginning
 from hat_serving.engine.request import Request
+from hat_serving.engine.rows import RowBook, make_bank
 from hat_serving.engine.speculate import AcceptStats
 from hat_serving.engine.steps import Filling, Row, Stepper
+
+CROWD = 8
+"""From this many running rows on, streams are told of every second step: a chunk costs as much as a token does."""
 
 SHARE_FROM = 16
 """Two prompts that share this many uncached tokens are not computed at the same time."""
@@ -79,13 +80,13 @@ class Scheduler:
         self.counters = Counters()
         self.weight_version = options.weight_version
         self.failed: BaseException | None = None
-        self._bank = _bank(model, options)
+        self._bank = make_bank(model, options)
+        self._rows = RowBook(self._bank, drafting=model.draft is not None)
         self._prefix = PrefixCache(0 if options.disable_radix_cache else options.cache_tokens)
         self._stepper = Stepper(model, self._bank, options)
         self._waiting: deque[Request] = deque()
         self._filling: list[Filling] = []
         self._running: list[Row] = []
-        self._spare = list(range(self._bank.rows))  # a heap: the lowest row is given first
         self._arrivals: deque[Request] = deque()
         self._inbox: deque[Callable[[], None]] = deque()
         self._swap: _Swap | None = None
@@ -137,7 +138,7 @@ class Scheduler:
         def run() -> None:
             idle = not (self._running or self._filling or self._waiting)
             if idle:
-                self._prefix.clear()
+                self._forget()
             done.set_result(idle)
 
         self._post(run)
@@ -150,6 +151,11 @@ class Scheduler:
             self.abort(everything=True)
         self._post(lambda: setattr(self, "_swap", _Swap(model, version, keep_pause, done)))
         return done
+
+    def _forget(self) -> None:
+        """Forget everything that was computed."""
+        self._prefix.clear()
+        self._rows.forget()
 
     def _post(self, work: Callable[[], None]) -> None:
         self._inbox.append(work)
@@ -200,7 +206,7 @@ class Scheduler:
         self._swap = None
         self.model = swap.model
         self._stepper = Stepper(swap.model, self._bank, self.options)
-        self._prefix.clear()
+        self._forget()
         self.weight_version = swap.version or self.weight_version
         self._paused = self._paused and swap.keep_pause
         swap.done.set_result(None)
@@ -240,7 +246,7 @@ class Scheduler:
         self._waiting.extendleft(reversed(skipped))
 
     def _begin(self, request: Request) -> Filling:
-        row = heapq.heappop(self._spare)
+        row = self._rows.acquire()
         limit = len(request.prompt) - 1
         if request.wish is not None:
             limit = min(limit, request.wish.start)
@@ -248,10 +254,7 @@ class Scheduler:
         if self.model.draft is not None and found:
             found -= 1  # the head's last kept place depends on a token that may differ
             segments = [*segments[:-1], segments[-1][:, :, :-1]]
-        at = 0
-        for segment in segments:
-            self._bank.put(row, at, segment)
-            at += segment.shape[2]
+        self._rows.restore(row, request.prompt, found, segments)
         request.cached = request.kept_prefix = found
         request.times.started = time.perf_counter()
         request.weight_version = self.weight_version
@@ -280,7 +283,8 @@ class Scheduler:
             # The head's place of the last prompt token depends on what comes next, so it is never kept.
             known = len(request.prompt)
             self._keep(request, part.row, request.prompt, known)
-            target = self._settle(part)
+            target = len(self._running)
+            self._rows.settle(part, target, self._filling)
             self.counters.generated_tokens += len(request.tokens)
             self._running.append(Row(request, part.hidden))
             self._shared = None
@@ -289,23 +293,6 @@ class Scheduler:
             elif request.stream:
                 self._tell(request)
         return True
-
-    def _settle(self, part: Filling) -> int:
-        """Make a complete prompt's row the next running row; mostly it is already."""
-        target = len(self._running)
-        if part.row == target:
-            return target
-        for other in self._filling:
-            if other.row == target:
-                other.row = heapq.heappop(self._spare)
-                self._bank.move(target, other.row, other.done)
-                break
-        else:
-            self._spare.remove(target)
-            heapq.heapify(self._spare)
-        self._bank.move(part.row, target, len(part.request.prompt))
-        heapq.heappush(self._spare, part.row)
-        return target
 
     def _step(self) -> bool:
         if not self._running:
@@ -318,11 +305,12 @@ class Scheduler:
         self.counters.generated_tokens += sum(
             len(row.request.tokens) - old for row, old in zip(self._running, before, strict=True)
         )
+        told = self.counters.steps % (1 if len(self._running) < CROWD else 2) == 0
         for index in range(len(self._running) - 1, -1, -1):
             request = self._running[index].request
             if request.finish is not None:
                 self._leave(index)
-            elif request.stream:
+            elif request.stream and told:
                 self._tell(request)
         return True
 
@@ -334,10 +322,12 @@ class Scheduler:
         self._keep(request, index, context, row.known(self.model.draft is not None))
         last = self._running.pop()
         self._shared = None
+        freed = len(self._running)
+        holds = (last.request.prompt + last.request.tokens)[: last.known(self.model.draft is not None)]
         if last is not row:
-            self._bank.move(len(self._running), index, len(last.request.prompt) + len(last.request.tokens))
+            self._bank.move(freed, index, len(last.request.prompt) + len(last.request.tokens))
             self._running[index] = last
-        heapq.heappush(self._spare, len(self._running))
+        self._rows.release(freed, holds)
         self._tell(request)
 
     def _keep(self, request: Request, row: int, context: list[int], known: int) -> None:
@@ -363,7 +353,7 @@ class Scheduler:
             self._tell(request)
         for part in [part for part in self._filling if part.request.id in gone]:
             self._filling.remove(part)
-            heapq.heappush(self._spare, part.row)
+            self._rows.release(part.row, [])
             part.request.finish = {"type": "abort", "message": "Aborted"}
             self._tell(part.request)
         for index in range(len(self._running) - 1, -1, -1):
@@ -377,18 +367,3 @@ class Scheduler:
             request.finish = {"type": "abort", "message": message, "status_code": status}
             self._tell(request)
         self._after_turn()
-
-
-def _bank(model: LoadedModel, options: EngineOptions) -> Bank:
-    shape = model.folder.shape
-    layers = shape.layers + (1 if model.draft is not None else 0)
-    rows = options.max_running_requests + 1  # one to make room with
-    capacity = options.context(shape.positions) + options.draft_tokens
-    per_row = Bank.bytes_per_row(layers, shape.kv_heads, capacity, shape.head_dim, model.folder.dtype)
-    if rows * per_row > options.cache_bytes:
-        raise ModelError(
-            f"{rows} rows of {capacity} tokens would take up to {rows * per_row >> 20} MiB",
-            place=str(model.folder.path),
-            cure="lower --context-length or --max-running-requests, or raise --cache-gib",
-        )
-    return Bank(layers, rows, shape.kv_heads, capacity, shape.head_dim, model.folder.dtype)
