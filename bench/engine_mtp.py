@@ -1,16 +1,17 @@
 """What drafting with an MTP head gains the dev engine, by concurrency and by depth of the model, and what bounds it.
 
 The head is trained here, for some minutes, on what the model itself writes in live rooms (or comes with the model); other
-rooms are measured, plain and speculative interleaved in one process, no HTTP between. A deeper model is the same model with
-layers that add nothing: same tokens, same acceptance, but a pass that costs more, so that the gain shows against the cost
-of the model. Prints one JSON line a case with both definitions of acceptance and what a verified draft costs in plain steps
-(the accepted length at which drafting begins to pay). Exits 1 when no depth gains 1.3 at C = 1.
+rooms are measured, plain and speculative in turns, in one process without HTTP and then as streams over HTTP. A deeper
+model is the same model with layers that add nothing: same tokens, same acceptance, but a pass that costs more, so that the
+gain shows against the cost of the model. Prints one JSON line a case, with both definitions of acceptance and the accepted
+length from which drafting pays. Exits 1 when no case gains 1.3 at C = 1.
 Run: python bench/engine_mtp.py [--model FOLDER] [--steps 250] [--draft 3] [--rounds 5] [--depths 3,12,24] [--drawn]
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import shutil
 import statistics
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.engine_speed import MODEL, conversations
+from bench.engine_speed import MODEL, Server, conversations, window
 from hat_serving.engine.engine import Engine
 from hat_serving.engine.folder import read_folder
 from hat_serving.engine.options import EngineOptions
@@ -122,6 +123,24 @@ def measure(model: Path, given: argparse.Namespace, clients: int) -> dict[str, A
     }
 
 
+def over_http(model: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """One line: the gain at C = 1 for clients that stream."""
+    steps = ["--speculative-num-steps", str(given.draft), "--speculative-num-draft-tokens", str(given.draft + 1)]
+    flags = ["--dtype", "float32"]
+    messages = conversations(given.prompts, seed=11, drawn=given.drawn)
+    ratios = []
+    with Server(model, flags) as plain, Server(model, [*flags, "--speculative-algorithm", "NEXTN", *steps]) as drafting:
+        for index in range(given.rounds + 1):
+            a, b = (asyncio.run(window(one, messages, 1, 3.0, ignore_eos=False)) for one in (plain, drafting))
+            ratios += [b.tokens / b.seconds / (a.tokens / a.seconds)] if index else []  # the first warms up
+    return {
+        "layers": read_folder(model).shape.layers,
+        "c": 1,
+        "http": True,
+        "speed_up": round(statistics.median(ratios), 2),
+    }
+
+
 def main() -> int:
     """Measure and judge."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -143,6 +162,9 @@ def main() -> int:
                 line = measure(deep, given, clients)
                 print(json.dumps(line), flush=True)
                 best = max(best, line["speed_up"] if clients == 1 else 0.0)
+        line = over_http(model, given)
+        print(json.dumps(line), flush=True)
+        best = max(best, line["speed_up"])
     return 0 if best >= LEAST else 1
 
 

@@ -50,6 +50,8 @@ class Server:
     process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Server:
+        if self.url:  # another's, already running
+            return self
         command = [
             sys.executable,
             "-m",
@@ -69,13 +71,14 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self.process is not None
-        self.process.terminate()
-        self.process.wait(timeout=30)
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(timeout=30)
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
-        assert self.process is not None
+        """CPU seconds so far; not known of another's server."""
+        if self.process is None:
+            return 0.0
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -102,7 +105,9 @@ class Measured:
     first: list[float] = field(default_factory=list)
 
 
-async def window(server: Server, messages: list[list[dict[str, str]]], clients: int, seconds: float) -> Measured:
+async def window(
+    server: Server, messages: list[list[dict[str, str]]], clients: int, seconds: float, *, ignore_eos: bool = True
+) -> Measured:
     """`clients` streams at a time for `seconds`."""
     found = Measured()
     end = time.perf_counter() + seconds
@@ -115,7 +120,7 @@ async def window(server: Server, messages: list[list[dict[str, str]]], clients: 
                 "messages": messages[next(turn) % len(messages)],
                 "temperature": 0,
                 "max_tokens": TOKENS,
-                "ignore_eos": True,
+                "ignore_eos": ignore_eos,
                 "stream": True,
                 "stream_options": {"include_usage": True},
             }
@@ -161,10 +166,31 @@ def row(clients: int, rounds: list[Measured]) -> dict[str, Any]:
     return {
         "c": clients,
         "tokens_per_s": round(statistics.median(one.tokens / one.seconds for one in rounds)),
-        "tokens_per_cpu_s": round(statistics.median(one.tokens / one.cpu for one in rounds)),
+        "tokens_per_cpu_s": round(statistics.median(one.tokens / one.cpu for one in rounds if one.cpu))
+        if rounds[0].cpu
+        else None,
         "ttft_ms_p50": round(1000 * statistics.median(firsts), 1),
         "ttft_ms_p95": round(1000 * firsts[int(0.95 * (len(firsts) - 1))], 1),
     }
+
+
+def beside(options: argparse.Namespace, messages: list[list[dict[str, str]]]) -> int:
+    """Ours and a peer in turns: the ratio of tokens a second at 1 and 16; 1 when the peer is faster at either."""
+    peer = Server(options.model, url=options.peer)
+    slower = False
+    with Server(options.model, ["--dtype", "float32", "--threads", options.threads]) as server:
+        for one in (server, peer):
+            asyncio.run(window(one, messages, 4, 3.0))
+        for clients in (1, 16):
+            pairs: list[tuple[Measured, Measured]] = []
+            for _ in range(options.rounds):
+                ours, theirs = (asyncio.run(window(one, messages, clients, options.seconds)) for one in (server, peer))
+                pairs.append((ours, theirs))
+            ratio = statistics.median(a.tokens / a.seconds / (b.tokens / b.seconds) for a, b in pairs)
+            rows = [row(clients, [pair[side] for pair in pairs]) for side in (0, 1)]
+            print(json.dumps({"c": clients, "ours": rows[0], "peer": rows[1], "ratio": round(ratio, 2)}))
+            slower |= ratio < 1
+    return int(slower)
 
 
 def main() -> int:
@@ -175,8 +201,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--threads", default="1")
     parser.add_argument("--drawn", action="store_true")
+    parser.add_argument("--peer", default="", help="address of another engine with the same model, measured in turns")
     options = parser.parse_args()
     messages = conversations(64, drawn=options.drawn)
+    if options.peer:
+        return beside(options, messages)
     measured: dict[int, list[Measured]] = {1: [], 4: [], 16: []}
     with Server(options.model, ["--dtype", "float32", "--threads", options.threads]) as server:
         asyncio.run(window(server, messages, 4, 2.0))
