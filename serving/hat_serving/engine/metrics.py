@@ -99,7 +99,9 @@ class Metrics:
             if later > 0:
                 mean = (times.finished - times.first) / later
                 self._each.labels(**streamed).observe(mean)
-                self._between.labels(**base).observe(mean)
+                between = self._between.labels(**base)
+                for _ in range(later if request.stream else 0):  # SGLang sees the tokens of streams alone
+                    between.observe(mean)
         if request.stats is not None:
             self._verified.labels(**base).inc(request.stats.verified)
 
