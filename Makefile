@@ -11,7 +11,7 @@ export MALLOC_MMAP_THRESHOLD_ := 1073741824
 export MALLOC_TRIM_THRESHOLD_ := 17179869184
 
 .DEFAULT_GOAL := help
-.PHONY: help pins run base report setup setup-dev deps test test-all test-cluster control-plane cluster-up cluster-down lint format bench clean
+.PHONY: help pins run base report setup setup-dev deps test test-all test-cluster control-plane cluster-up cluster-down sglang-env lint format bench clean
 
 help: ## List the tasks
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z_-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ control-plane: setup-dev ## Build Kubernetes, etcd and KServe's controllers from
 
 cluster-up: control-plane ## Start it by hand; prints the kubeconfig
 	$(BIN)/python -m tests.cluster.controlplane up
+
+sglang-env: setup-dev ## The real SGLang in an environment of its own (9.5 GB), for the engine's contract tests
+	$(BIN)/python -m tests.engine.sglang_env
 
 cluster-down: ## Stop it
 	$(BIN)/python -m tests.cluster.controlplane down
