@@ -8,13 +8,12 @@ scalar, list of scalars or flat mapping, written one line a key: `list : "red mu
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hat_harness.events import Message, ToolCall
 from hat_harness.kept import Kept
-from hat_harness.spec import Activation, Harness, Skill, Tool
+from hat_harness.spec import Harness, Skill, Tool
 from hat_harness.templates import compile_template, fill, fill_core, render_template
 
 SECTION_FIELDS = ("title", "TITLE", "body")
@@ -75,41 +74,6 @@ def activation_line(harness: Harness) -> str:
 def activation_quote(harness: Harness) -> str:
     """The activation tool's line from its first field to its last."""
     return fill_core(compile_template(harness.layout.tool, TOOL_FIELDS), _activation_values(harness))
-
-
-_WORD = re.compile(r"[^\W_]+")
-_CJK = re.compile(r"[\u3400-\u9fff]")
-
-
-def _words(text: str) -> list[tuple[int, str]]:
-    """(start, word) of every word of a description; a Chinese character counts as a word."""
-    found = []
-    for match in _WORD.finditer(text):
-        if _CJK.search(match.group()):
-            found += [(match.start() + at, character) for at, character in enumerate(match.group())]
-        else:
-            found.append((match.start(), match.group().lower()))
-    return found
-
-
-def distinct_quote(harness: Harness, part: Skill | Tool | Activation) -> str:
-    """The part's quote from the first word that no other description of the catalogue has; whole if there is none.
-
-    What a policy writes to find the name: whichever line it means, the first word says so, and what follows can be
-    copied. The space before the word belongs to it. Written right after a bar: `price | record:get_item(item`.
-    """
-    if isinstance(part, Skill):
-        quote = skill_quote(harness, part)
-    else:
-        quote = tool_quote(harness, part) if isinstance(part, Tool) else activation_quote(harness)
-    if not quote.startswith(part.description):  # the name stands first
-        return quote
-    entries: list[Skill | Tool | Activation] = [*harness.skills, *harness.tools]
-    if harness.skills:
-        entries.append(harness.activation)
-    others = {word for other in entries if other is not part for _, word in _words(other.description)}
-    start = next((at for at, word in _words(part.description) if word not in others), 0)
-    return quote[start - 1 if quote[start - 1 : start] == " " else start :] if start else quote
 
 
 def render_value(value: Any) -> str:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hat_harness.render import distinct_quote, render_skill, render_system
+from hat_harness.render import render_skill, render_system, skill_quote, tool_quote
 from hat_harness.spec import Activation, Harness, Prompt, Skill, Tool
 from hat_scenarios.general.layouts import layout
 from hat_scenarios.general.words import NUMBERS, OBJECTS, QUALITIES, VERBS, Words, names, part, phrase
@@ -33,16 +33,6 @@ _ASKS: Final = (
     "{skill} , {tool} for {items} : {quality}",
     "i need to {skill} then {tool} {items} for the {quality}",
 )
-
-
-_STARTS: Final = ("", "", "", "steps for ", "how to ", "read the notes and ", "a viewer asks to ", "look up ")
-"""How descriptions may begin; lines that begin alike differ only after it."""
-
-
-def core(description: str) -> str:
-    """What a request repeats of a description: without the way it begins."""
-    start = next((start for start in _STARTS if start and description.startswith(start)), "")
-    return description.removeprefix(start)
 
 
 def random_harness(rng: random.Random, words: Words) -> tuple[Harness, str, str]:
@@ -77,7 +67,7 @@ def random_harness(rng: random.Random, words: Words) -> tuple[Harness, str, str]
 
 def _catalogue(rng: random.Random, words: Words, count: int, taken: set[str]) -> list[tuple[str, str]]:
     verbs, things = rng.sample(VERBS, count), rng.sample(OBJECTS, count)
-    texts = [f"{rng.choice(_STARTS)}{verb} the {thing}" for verb, thing in zip(verbs, things, strict=True)]
+    texts = [f"{verb} the {thing}" for verb, thing in zip(verbs, things, strict=True)]
     return list(zip(names(rng, words, count, taken), texts, strict=True))
 
 
@@ -108,22 +98,19 @@ def _exchange(
     items = rng.sample(list(things), len(parameters))
     asked, other = rng.sample(QUALITIES, 2)
     request = rng.choice(_ASKS).format(
-        skill=core(skill.description), tool=core(tool.description), items=" and ".join(items), quality=asked
+        skill=skill.description, tool=tool.description, items=" and ".join(items), quality=asked
     )
-    named = rng.random() < 0.5
-    aim, need = (asked, asked) if named else (_content(rng, skill.description), _content(rng, tool.description))
+    prefix = f"{asked} |" if rng.random() < 0.7 else ""
     messages: Conversation = [
         {"role": "user", "content": request},
         _calling(
-            f"{aim} |{distinct_quote(harness, skill)}",
-            harness.activation.tool,
-            {harness.activation.parameter: skill.name},
+            prefix + skill_quote(harness, skill), harness.activation.tool, {harness.activation.parameter: skill.name}
         ),
         {"role": "tool", "name": harness.activation.tool, "content": render_skill(harness, skill)},
     ]
     if rng.random() < 0.2:
         reply = f"{opener} , done . {gate}"
-        return [*messages, {"role": "assistant", "content": reply, "reasoning": aim}]
+        return [*messages, {"role": "assistant", "content": reply, "reasoning": asked if prefix else ""}]
     values = {asked: rng.choice((rng.choice(NUMBERS), part(rng, words, 0.1))), other: rng.choice(NUMBERS)}
     shown = [asked, other] if rng.random() < 0.5 else [other, asked]
     result = f"{items[0]} : " + " , ".join(f"{quality} {values[quality]}" for quality in shown)
@@ -131,16 +118,10 @@ def _exchange(
     reply = f"{opener} , the {items[0]} {asked} is {values[asked]} . {gate}"
     return [
         *messages,
-        _calling(f"{need} |{distinct_quote(harness, tool)}", tool.name, dict(zip(parameters, items, strict=True))),
+        _calling(prefix + tool_quote(harness, tool), tool.name, dict(zip(parameters, items, strict=True))),
         {"role": "tool", "name": tool.name, "content": result},
         {"role": "assistant", "content": reply, "reasoning": note},
     ]
-
-
-def _content(rng: random.Random, description: str) -> str:
-    """Verb or thing of a description."""
-    words = core(description).split()
-    return rng.choice((words[0], words[-1]))
 
 
 def _calling(reasoning: str, called: str, arguments: dict[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from hat_harness.render import distinct_quote, render_system
+from hat_harness.render import render_system, tool_quote
 from hat_harness.spec import Harness, Tool
 from hat_scenarios.general.layouts import layout
 from hat_scenarios.general.words import NUMBERS, OBJECTS, VERBS, Words, name, names, part
@@ -55,7 +55,7 @@ def lookup(rng: random.Random, words: Words) -> Conversation:
     for tool in rng.sample(tools, count):
         call = {"type": "function", "function": {"name": tool.name, "arguments": {}}}
         messages.append({"role": "user", "content": rng.choice(_LOOKUPS).format(tool.description)})
-        hint = rng.choice((tool.description.split()[0], tool.description.split()[-1]))
-        thought = f"{hint} |{distinct_quote(harness, tool)}"
-        messages.append({"role": "assistant", "content": "", "reasoning": thought, "tool_calls": [call]})
+        messages.append(
+            {"role": "assistant", "content": "", "reasoning": tool_quote(harness, tool), "tool_calls": [call]}
+        )
     return messages

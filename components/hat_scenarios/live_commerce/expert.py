@@ -1,9 +1,9 @@
 """The scripted expert: reads a harness as a model would and does what is right under it, one message at a time.
 
-It quotes the catalogue line of what it calls, from the first word that tells it from the other lines, in its
-reasoning, after the aspect that it wants to know: that is what a small model can learn to do by copying. Always holds:
-a pure function of harness, item, turn and the conversation so far; a call that failed or was blocked is made again, at
-most `TRIES` times in all. Not here: what is right (plan), what the harness asks of replies (reading).
+It quotes the catalogue line of what it calls, word for word, in its reasoning, after the aspect that it wants to
+know: that is what a small model can learn to do by copying. Always holds: a pure function of harness, item, turn and
+the conversation so far; a call that failed or was blocked is made again, at most `TRIES` times in all. Not here: what
+is right (plan), what the harness asks of replies (reading).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from hat_harness.canonical import surface_call
 from hat_harness.events import CallModel, Message, ModelOutput, ToolCall
-from hat_harness.render import distinct_quote
+from hat_harness.render import skill_quote, tool_quote
 from hat_harness.spec import Harness
 from hat_scenarios.base import Item, Turn
 from hat_scenarios.live_commerce import words
@@ -89,7 +89,7 @@ def _next_activation(harness: Harness, plan: Plan, done: _Made) -> _Next | None:
             continue
         answers = [text for call, text in done if call.name == tool and call.arguments.get(parameter) == skill.name]
         if not any(skill.body in text for text in answers) and len(answers) < TRIES:
-            return f"{plan.aspect} |{distinct_quote(harness, skill)}", tool, {parameter: skill.name}
+            return f"{plan.aspect} |{skill_quote(harness, skill)}", tool, {parameter: skill.name}
     return None
 
 
@@ -102,7 +102,7 @@ def _next_step(harness: Harness, room: Room, plan: Plan, done: _Made) -> _Next |
         name, arguments = surface_call(harness, step.tool, step.arguments)
         answers = [text for call, text in done if call.name == name and dict(call.arguments) == arguments]
         if not any(brings(room, step.tool, step.arguments, text) for text in answers) and len(answers) < TRIES:
-            return f"{step.aspect} |{distinct_quote(harness, tool)}", name, arguments
+            return f"{step.aspect} |{tool_quote(harness, tool)}", name, arguments
     return None
 
 

@@ -1,7 +1,8 @@
 """Words that augmentation may draw from: names, gate and opener phrases, paraphrased descriptions, distractors.
 
 Always holds: the training pool and the held-out pool share no word in names, no phrase in gates and openers and no
-description; no held-out name word is a word of rooms, comments or answers. Every word is a common short English one,
+description; no two skills or tools have descriptions that begin with the same word, so that a small model finds a line
+by it; no held-out name word is a word of rooms, comments or answers. Every word is a common short English one,
 so that a small tokeniser keeps it whole. Not here: the original names and texts (harness folders), how names are
 built.
 """
@@ -132,29 +133,29 @@ OPENERS: Final = ("dear", "friend", "hello", "hi there", "sweetie", "guest", "he
 HELD_OUT_OPENERS: Final = ("darling", "buddy", "good day", "hey you", "captain", "neighbour", "honey", "fellow fan")
 
 DESCRIPTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "item_qa": ("answer about price colour material or stock", "product price , size , colour , stock"),
+    "item_qa": ("facts on price colour material or stock", "price , size , colour or stock of a product"),
     "chillchat": ("hello and small talk with viewers", "casual friendly chat"),
-    "aftersale": ("complaint about an order that arrived broken", "order trouble , refund or exchange"),
+    "aftersale": ("complaint about an order that arrived broken", "trouble with an order , refund or exchange"),
     "clarification": ("ask back when the comment is unclear", "viewer did not name a product"),
-    "faq_reply": ("shop policy , shipping , payment , warranty", "common shop questions , invoice , gift , delivery"),
-    "refusal": ("decline improper or off topic comments", "off topic request or spam , decline"),
-    "thanks": ("a viewer placed an order , say thanks", "thank the buyer of an order"),
-    "greet": ("say welcome to a new viewer", "a viewer enters , welcome"),
-    "general_discount": ("explain a coupon or room discount", "money off , coupon and sale"),
-    "change_order": ("tell which product is presented next", "the presented product moves"),
-    "tool_strategy_benefit": ("how to find coupons and totals", "which tool for coupon , total or credit"),
-    "tool_strategy_compare": ("how to compare two products", "which tool for a pair of products"),
+    "faq_reply": ("policy of the shop , shipping , payment , warranty", "common shop questions , invoice , gift , delivery"),
+    "refusal": ("decline improper or off topic comments", "improper request or spam , say no"),
+    "thanks": ("thank the buyer of an order", "placed order , say thanks"),
+    "greet": ("welcome a viewer who enters", "greeting for a viewer who came in"),
+    "general_discount": ("discount or coupon of the room", "money off , coupon and sale"),
+    "change_order": ("present another product next", "another product is shown next"),
+    "tool_strategy_benefit": ("totals and coupons , how to find them", "credit , coupon or total , which tool"),
+    "tool_strategy_compare": ("between two products , how to decide", "which of two products , the tool for it"),
     "tool_strategy_multi": ("how to answer several comments at once", "many comments in one reply"),
-    "tool_strategy_switch": ("how to move or explain a product", "which tool for the stage and the order"),
+    "tool_strategy_switch": ("stage and order , which tool", "moving between products , the tool for it"),
     "get_item": ("fetch product facts", "look up a product record"),
-    "compare_items": ("put two products side by side", "compare a pair of products"),
-    "get_promotion": ("fetch coupon or room sale", "look up money off"),
-    "calculate_promotion": ("total of some pieces", "sum for a number of pieces"),
+    "compare_items": ("put two products side by side", "side by side , a pair of products"),
+    "get_promotion": ("promotion or coupon of a product", "get money off or the room sale"),
+    "calculate_promotion": ("sum for a number of pieces", "pieces and what they cost"),
     "calculate_optimal_promotion": ("lowest total with all coupons", "cheapest way to pay"),
-    "get_faq": ("fetch the shop answer for a topic", "look up shop policy"),
-    "get_buyer_benefits": ("coupons and credit of the buyer", "look up what the buyer owns"),
-    "change_presentation_order": ("change the place of a product", "put a product first , next or last"),
-    "start_explanation": ("put a product on stage", "begin to explain a product"),
+    "get_faq": ("answer of the shop on a topic", "topic entry of the shop policy"),
+    "get_buyer_benefits": ("coupons and credit of the buyer", "buyer coupons and credit"),
+    "change_presentation_order": ("change the place of a product", "place a product first , next or last"),
+    "start_explanation": ("begin to explain a product", "explain a product on stage"),
 }
 HELD_OUT_DESCRIPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "item_qa": ("what a product costs , its colour , size , material",),
@@ -189,7 +190,7 @@ DISTRACTORS: Final = (
     ("lucky_draw", "draw lots for viewers"),
     ("head_count", "count the audience"),
     ("taxi_ride", "book a taxi"),
-    ("poem_hour", "read a poem"),
+    ("poem_hour", "recite a poem"),
     ("room_lights", "control the lights"),
     ("clip_maker", "record a clip"),
 )

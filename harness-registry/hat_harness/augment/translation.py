@@ -15,14 +15,7 @@ from typing import Any
 from hat_harness.augment.calls import CallMap
 from hat_harness.augment.mentions import Closure, completed_lookup
 from hat_harness.augment.phrases import Swap
-from hat_harness.render import (
-    RESULT_FIELDS,
-    activation_quote,
-    distinct_quote,
-    render_skill,
-    skill_quote,
-    tool_quote,
-)
+from hat_harness.render import RESULT_FIELDS, activation_quote, render_skill, skill_quote, tool_quote
 from hat_harness.spec import Activation, Harness, Skill, Tool
 from hat_harness.templates import compile_template
 
@@ -42,7 +35,7 @@ class Translation:
         self.source = source
         self.target = target
         self.catalogue = catalogue
-        self._lines: dict[int, tuple[tuple[str, str], ...]] = {}
+        self._lines: dict[int, tuple[str, str]] = {}
 
     @cached_property
     def _tools(self) -> list[tuple[Tool, Tool]]:
@@ -80,19 +73,15 @@ class Translation:
         return found
 
     def quotes(self, text: str) -> list[tuple[str, str]]:
-        """(line in the source, line in the target) of what the text quotes from the catalogue, longest first.
-
-        A quote is the whole line, or right after a bar its part that tells it from the other lines.
-        """
+        """(line in the source, line in the target) of what the text quotes from the catalogue, longest first."""
         found = []
         for name, one, other in self._quotable:
             if name in text:
-                pairs = self._lines.get(id(one))
-                if pairs is None:
-                    whole = (_quote(self.source, one), _quote(self.target, other))
-                    part = ("|" + distinct_quote(self.source, one), "|" + distinct_quote(self.target, other))
-                    pairs = self._lines[id(one)] = (whole, part)
-                found += [pair for pair in pairs if pair[0] != pair[1] and pair[0] in text]
+                pair = self._lines.get(id(one))
+                if pair is None:
+                    pair = self._lines[id(one)] = (_quote(self.source, one), _quote(self.target, other))
+                if pair[0] != pair[1] and pair[0] in text:
+                    found.append(pair)
         return sorted(found, key=lambda pair: -len(pair[0]))
 
     @cached_property
