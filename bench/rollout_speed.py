@@ -2,7 +2,7 @@
 
 Run: `python bench/rollout_speed.py MODEL_FOLDER HARNESS_FOLDER [items] [float32|bfloat16]`. A rollout is one comment
 answered, about three model calls. Prints rollouts per CPU second and the interleaved ratio to `generate`; exits 1 when
-that ratio is below 3.
+that ratio is below 1.2 (one call; over the turns of a session kept caches add to it).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hat_components.sessions import States, play_scored, read_harness
 from hat_harness.augment import suite_plan
 from hat_harness.render import render_system
 
-LEAST = 3.0
+LEAST = 1.2
 NEW = 24
 
 
