@@ -137,7 +137,10 @@ DESCRIPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "chillchat": ("hello and small talk with viewers", "casual friendly chat"),
     "aftersale": ("complaint about an order that arrived broken", "trouble with an order , refund or exchange"),
     "clarification": ("ask back when the comment is unclear", "viewer did not name a product"),
-    "faq_reply": ("policy of the shop , shipping , payment , warranty", "common shop questions , invoice , gift , delivery"),
+    "faq_reply": (
+        "policy of the shop , shipping , payment , warranty",
+        "common shop questions , invoice , gift , delivery",
+    ),
     "refusal": ("decline improper or off topic comments", "improper request or spam , say no"),
     "thanks": ("thank the buyer of an order", "placed order , say thanks"),
     "greet": ("welcome a viewer who enters", "greeting for a viewer who came in"),
