@@ -74,6 +74,7 @@ def served(app: Any) -> Iterator[str]:
     """The address of `app`, served by uvicorn on a free loopback port."""
     with closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # before the server runs: who connects early waits instead of being refused
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
