@@ -48,6 +48,7 @@ def http(*definitions: dict[str, Any]) -> Iterator[str]:
     """The address of a real server over streamable HTTP."""
     with closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # before the server runs: who connects early waits instead of being refused
         app = make(definitions).streamable_http_app()
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
