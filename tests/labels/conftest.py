@@ -38,6 +38,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     database = Database(f"sqlite:///{tmp_path}/labels.db")
+    database.migrate()
     yield Place(LabelStore(database), person("ann"), person("ben"), person("cat"))
     database.close()
 

@@ -27,7 +27,7 @@ from hat_registry.errors import ConflictError, NotFoundError, StoreError
 from hat_registry.registry import Registry
 from hat_registry.store.blobs import BlobStore, FolderBlobs, S3Blobs
 from hat_registry.store.database import Database
-from hat_registry.store.tables import metadata
+from hat_registry.store.label_tables import metadata
 from tests.registry.conftest import Place, open_place, people, push
 
 SHIPPED = Path(__file__).resolve().parents[2] / "harness-registry" / "harnesses" / "react-baseline"

@@ -34,6 +34,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         raise InputError("labels come from raters or from a file, not both", place="labels", cure="leave one out")
     project, tasks = _pairs(config, inputs) if config.kind == "pair" else _singles(config, inputs)
     database = Database("sqlite://")
+    database.migrate()
     store = LabelStore(database)
     try:
         store.create(SYSTEM, project, tasks)

@@ -1,7 +1,8 @@
 """Projects, tasks and ratings in a database: who may label, what comes next, how far it is, who disagrees.
 
 Always holds: everything needs the permission `label` in the actor's workspace; a rater's second rating of an item takes
-the place of the first and is counted; a write is whole or not at all. Not here: tables, JSONL (exchange), pages.
+the place of the first and is counted; a write is whole or not at all. Not here: tables (hat_registry.store), JSONL
+(exchange), pages.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from hat_components.label import tables as t
 from hat_components.label.model import PREFERENCE, SIDES, Decision, Project, Rating, Task
 from hat_components.step import InputError
 from hat_registry import clock
 from hat_registry.accounts import Actor
-from hat_registry.errors import ConflictError, NotFoundError, StoreError
+from hat_registry.errors import ConflictError, NotFoundError
+from hat_registry.store import label_tables as t
 from hat_registry.store.database import Database
 
 
@@ -39,17 +40,10 @@ class Progress:
 
 
 class LabelStore:
-    """Labels over a database that may be the registry's or one of its own."""
+    """Labels over a migrated database, the registry's or one of its own."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        with database.write() as tx:
-            t.metadata.create_all(tx)
-            made = tx.execute(select(t.schema.c.version)).scalar()
-            if made is None:
-                tx.execute(insert(t.schema).values(version=t.VERSION))
-            elif made != t.VERSION:
-                raise StoreError(f"the label tables have version {made}, not {t.VERSION}", cure="use that release")
 
     # ---- projects -------------------------------------------------------------------------------------------
 

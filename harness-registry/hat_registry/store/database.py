@@ -22,6 +22,8 @@ from hat_registry.errors import StoreError
 
 BUSY_MS = 10_000
 """How long a SQLite writer waits for another before it gives up."""
+MIGRATION_LOCK = 0x68617473
+"""Key of the advisory lock under which one Postgres is migrated."""
 CURE = "check the database URL and that the server is up; reads from caches go on"
 
 
@@ -70,11 +72,15 @@ class Database:
             connection.commit()
 
     def migrate(self, revision: str = "head") -> None:
-        """Bring the schema to `revision`; a no-op when it is there."""
+        """Bring the schema to `revision`; a no-op when it is there. Of several processes one works, the others wait."""
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with _translated(), self.engine.connect() as connection:
             config.attributes["connection"] = connection
+            if self.dialect == "sqlite":
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                connection.exec_driver_sql(f"select pg_advisory_xact_lock({MIGRATION_LOCK})")
             command.upgrade(config, revision)
             connection.commit()
 

@@ -88,6 +88,8 @@ proposal = Table(
     Column("created_at", TIME, nullable=False),
     Column("decided_at", TIME, nullable=True),
     Index("ix_proposal_state", "workspace", "state"),
+    Index("ix_proposal_created", "workspace", "created_at", "id"),
+    Index("ix_proposal_state_created", "workspace", "state", "created_at", "id"),
 )
 """`state`: open, approved, rejected, moved, superseded."""
 
@@ -141,6 +143,7 @@ release = Table(
     Column("author", NAME, nullable=False),
     Column("created_at", TIME, nullable=False),
     Index("ix_release_name", "workspace", "name", "created_at"),
+    Index("ix_release_created", "workspace", "created_at", "digest"),
 )
 """`content` is canonical JSON of `hatstack.release/1`."""
 
@@ -166,6 +169,7 @@ ledger = Table(
     Index("ix_ledger_at", "workspace", "at"),
     Index("ix_ledger_subject", "workspace", "subject", "seq"),
     Index("ix_ledger_kind", "workspace", "kind", "seq"),
+    Index("ix_ledger_actor", "workspace", "actor", "seq"),
 )
 """`body` is the canonical JSON that `hash` is the digest of; the other columns repeat it for queries."""
 

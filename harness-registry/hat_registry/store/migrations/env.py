@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from hat_registry.store.tables import metadata
+from hat_registry.store.label_tables import metadata
 
 connection = context.config.attributes["connection"]
 context.configure(connection=connection, target_metadata=metadata, render_as_batch=connection.dialect.name == "sqlite")

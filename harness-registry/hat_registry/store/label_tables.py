@@ -1,20 +1,16 @@
 """The label store's tables, for SQLAlchemy Core. Each row carries a workspace; times are UTC ISO 8601 text.
 
-Always holds: they have a metadata of their own, so the registry's migrations and theirs never meet; `label_schema`
-says by which version they were made. Not here: queries (store).
+Always holds: they share the registry's metadata and its migrations. They stand here and not beside their queries
+(hat_components.label.store), since migrations import downwards only.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import Column, Index, Integer, String, Table, Text
 
-VERSION = 1
-metadata = MetaData()
-NAME = String(128)
+from hat_registry.store.tables import NAME, TIME, metadata
+
 ITEM = String(256)
-TIME = String(32)
-
-schema = Table("label_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False))
 
 project = Table(
     "label_project",
@@ -25,7 +21,7 @@ project = Table(
     Column("created_by", NAME, nullable=False),
     Column("created_at", TIME, nullable=False),
 )
-"""`content` is the JSON of `store.Project`."""
+"""`content` is the JSON of `hat_components.label.model.Project`."""
 
 item = Table(
     "label_item",
@@ -37,7 +33,7 @@ item = Table(
     Column("content", Text, nullable=False),
     Index("ix_label_item_position", "workspace", "project", "position"),
 )
-"""`content` is the JSON of `store.Task`."""
+"""`content` is the JSON of `hat_components.label.model.Task`."""
 
 rating = Table(
     "label_rating",
