@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, or_, select
+from sqlalchemy import Connection, Select, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from hat_harness.digest import harness_digest, part_digests
@@ -23,6 +24,9 @@ from hat_registry.archive import Files, safe_path
 from hat_registry.errors import ConflictError, InvalidError, NotFoundError
 from hat_registry.store.blobs import BlobStore
 from hat_registry.store.tables import harness_version, pointer
+
+WRITERS = 16
+"""Blobs that one push stores at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,10 @@ def parse(files: Files) -> Harness:
 
 
 def store_blobs(blobs: BlobStore, files: Files) -> dict[str, str]:
-    """Store all files before any row refers to them; path → blob digest."""
-    return {name: blobs.put(content) for name, content in sorted(files.items())}
+    """Store all files before any row refers to them; path → blob digest. Several at a time: each waits for a disk."""
+    order = sorted(files)
+    with ThreadPoolExecutor(min(WRITERS, len(order) or 1)) as pool:
+        return dict(zip(order, pool.map(blobs.put, [files[name] for name in order]), strict=True))
 
 
 def push(
@@ -150,23 +156,49 @@ def log(tx: Connection, workspace: str, name: str, *, before: int | None = None,
 def names(
     tx: Connection, workspace: str, *, search: str = "", after: str = "", limit: int = 50
 ) -> list[tuple[str, int, str]]:
-    """(name, number of versions, time of the newest), by name; `search` looks into names and messages."""
+    """(name, number of versions, time of the newest), by name; `search` looks into names, messages and digests.
+
+    Walks from name to name through the key and reads one row of each, so that it costs names, not versions.
+    """
+    table = harness_version
+    here = table.c.workspace == workspace
+    if search:
+        walked = _matching(workspace, search, after, limit).subquery()
+    else:
+        first = select(func.min(table.c.name).label("name")).where(here, table.c.name > after)
+        walk = first.cte("walk", recursive=True)
+        following = select(func.min(table.c.name)).where(here, table.c.name > walk.c.name).correlate(walk)
+        walk = walk.union_all(select(following.scalar_subquery()).where(walk.c.name.is_not(None)))
+        walked = select(walk.c.name).where(walk.c.name.is_not(None)).limit(limit).subquery()
+    newest = (
+        select(func.max(table.c.number)).where(here, table.c.name == walked.c.name).correlate(walked).scalar_subquery()
+    )
     query = (
-        select(harness_version.c.name, func.max(harness_version.c.number), func.max(harness_version.c.created_at))
-        .where(harness_version.c.workspace == workspace, harness_version.c.name > after)
-        .group_by(harness_version.c.name)
-        .order_by(harness_version.c.name)
+        select(table.c.name, table.c.number, table.c.created_at)
+        .join(walked, (table.c.name == walked.c.name) & (table.c.number == newest))
+        .where(here)
+        .order_by(table.c.name)
+    )
+    return [(row[0], row[1], row[2]) for row in tx.execute(query)]
+
+
+def _matching(workspace: str, search: str, after: str, limit: int) -> Select[tuple[str]]:
+    table = harness_version
+    return (
+        select(table.c.name)
+        .where(
+            table.c.workspace == workspace,
+            table.c.name > after,
+            or_(
+                table.c.name.contains(search, autoescape=True),
+                table.c.message.contains(search, autoescape=True),
+                table.c.digest.startswith(search, autoescape=True),
+            ),
+        )
+        .distinct()
+        .order_by(table.c.name)
         .limit(limit)
     )
-    if search:
-        query = query.where(
-            or_(
-                harness_version.c.name.contains(search, autoescape=True),
-                harness_version.c.message.contains(search, autoescape=True),
-                harness_version.c.digest.startswith(search, autoescape=True),
-            )
-        )
-    return [(row[0], row[1], row[2]) for row in tx.execute(query)]
 
 
 def lineage(tx: Connection, workspace: str, name: str, digest: str, limit: int = 100) -> list[Version]:

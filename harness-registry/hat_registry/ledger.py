@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import rfc8785
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from hat_registry import clock
 from hat_registry.errors import ConflictError, InvalidError, LedgerError
@@ -43,6 +44,7 @@ KINDS = frozenset(
         "account",
         "erase",
         "restore",
+        "webhook",
     }
 )
 PAGE = 10_000
@@ -84,6 +86,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """Where a chain ends: sequence number and digest of its last row; 0 and 64 zeros before the first."""
+
+    seq: int = 0
+    hash: str = GENESIS
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a row tells, before it has a place in the chain. `at` is UTC text."""
+
+    at: str
+    actor: str
+    kind: str
+    subject: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
     """What `verify` saw: the number of rows and the digest of the last one, to be anchored elsewhere."""
 
@@ -94,33 +115,45 @@ class Verified:
 def append(
     tx: Connection, workspace: str, actor: str, kind: str, subject: str, data: Mapping[str, Any], at: str | None = None
 ) -> Row:
-    """Add a row inside `tx`. Serialised per workspace by the head row; raises ConflictError if another writer won."""
+    """Add a row inside `tx`. Serialised per workspace by the head row; raises ConflictError if another writer won.
+
+    `at` never runs back along the chain: where a clock does, the row carries the time of the row before.
+    """
     if kind not in KINDS:
         raise InvalidError(f"unknown ledger kind {kind!r}", cure=f"one of {', '.join(sorted(KINDS))}")
-    if tx.dialect.name == "postgresql":
-        head = tx.execute(select(ledger_head).where(ledger_head.c.workspace == workspace).with_for_update()).first()
-    else:
-        head = tx.execute(select(ledger_head).where(ledger_head.c.workspace == workspace)).first()
-    seq, prev = (head.seq + 1, head.hash) if head else (1, GENESIS)
-    written = at or clock.text(clock.now())
-    body = _body(workspace, seq, written, actor, kind, subject, data, prev)
-    digest = _digest(body)
-    tx.execute(
-        insert(ledger).values(
-            workspace=workspace, seq=seq, at=written, actor=actor, kind=kind, subject=subject, body=body, hash=digest
-        )
+    head = _locked_head(tx, workspace)
+    before = select(ledger.c.at).where(ledger.c.workspace == workspace, ledger.c.seq == head.seq)
+    written = max(at or clock.text(clock.now()), tx.execute(before).scalar() or "")
+    row = link(workspace, head, Entry(written, actor, kind, subject, data))
+    tx.execute(insert(ledger).values(**row))
+    moved = tx.execute(
+        update(ledger_head)
+        .where(ledger_head.c.workspace == workspace, ledger_head.c.seq == head.seq)
+        .values(seq=row["seq"], hash=row["hash"])
     )
-    if head is None:
-        tx.execute(insert(ledger_head).values(workspace=workspace, seq=seq, hash=digest))
-    else:
-        moved = tx.execute(
-            update(ledger_head)
-            .where(ledger_head.c.workspace == workspace, ledger_head.c.seq == head.seq)
-            .values(seq=seq, hash=digest)
-        )
-        if moved.rowcount != 1:
-            raise ConflictError("another writer appended to the ledger first", place=workspace, cure="try again")
-    return Row(workspace, seq, written, actor, kind, subject, data, prev, digest)
+    if moved.rowcount != 1:
+        raise ConflictError("another writer appended to the ledger first", place=workspace, cure="try again")
+    return Row(workspace, row["seq"], written, actor, kind, subject, data, head.hash, row["hash"])
+
+
+def link(workspace: str, head: Head, entry: Entry) -> dict[str, Any]:
+    """The table row that follows `head`: canonical body, and the digest that makes the next head."""
+    seq = head.seq + 1
+    body = _body(workspace, seq, entry, head.hash)
+    told = {"at": entry.at, "actor": entry.actor, "kind": entry.kind, "subject": entry.subject}
+    return {"workspace": workspace, "seq": seq, **told, "body": body, "hash": _digest(body)}
+
+
+def _locked_head(tx: Connection, workspace: str) -> Head:
+    """The head row, made at the first append; on Postgres locked until the transaction ends."""
+    query = select(ledger_head.c.seq, ledger_head.c.hash).where(ledger_head.c.workspace == workspace)
+    found = tx.execute(query.with_for_update()).first()
+    if found is None:
+        made = postgresql.insert if tx.dialect.name == "postgresql" else sqlite.insert
+        first = made(ledger_head).values(workspace=workspace, seq=0, hash=GENESIS)
+        tx.execute(first.on_conflict_do_nothing())
+        found = tx.execute(query.with_for_update()).one()
+    return Head(found.seq, found.hash)
 
 
 def rows(
@@ -141,7 +174,7 @@ def rows(
         if value is not None:
             query = query.where(column == value)
     if until is not None:
-        query = query.where(ledger.c.at <= until)
+        query = query.where(ledger.c.seq <= last_by(tx, workspace, until), ledger.c.at <= until)
     if newest_first:
         query = query.order_by(ledger.c.seq.desc())
         query = query.where(ledger.c.seq < after) if after else query
@@ -150,95 +183,121 @@ def rows(
     return [_row(found) for found in tx.execute(query.limit(limit))]
 
 
+def last_by(tx: Connection, workspace: str, until: str) -> int:
+    """Sequence number of the last row at or before a time, 0 where there is none: times grow along the chain."""
+    found = tx.execute(
+        select(ledger.c.seq)
+        .where(ledger.c.workspace == workspace, ledger.c.at <= until)
+        .order_by(ledger.c.at.desc(), ledger.c.seq.desc())
+        .limit(1)
+    ).scalar()
+    return found or 0
+
+
 def export(tx: Connection, workspace: str) -> Iterator[str]:
-    """All rows as JSON lines, each with its `hash`; `verify_export` checks them without the database."""
-    after = 0
-    while True:
-        page = tx.execute(
-            select(ledger.c.seq, ledger.c.body, ledger.c.hash)
-            .where(ledger.c.workspace == workspace, ledger.c.seq > after)
-            .order_by(ledger.c.seq)
-            .limit(PAGE)
-        ).all()
-        for seq, body, digest in page:
-            yield json.dumps({"row": json.loads(body), "hash": digest}, ensure_ascii=False, sort_keys=True)
-            after = seq
-        if len(page) < PAGE:
-            return
+    """All rows as JSON lines `{"hash":…,"row":…}` with the hashed text as it is; `verify_export` needs no database."""
+    for seq, body, digest in _pages(tx, workspace, ledger.c.seq, ledger.c.body, ledger.c.hash):
+        if not body.startswith("{"):
+            raise _broken(workspace, seq, f"row {seq} was changed: its body is not a JSON object")
+        yield f'{{"hash":"{digest}","row":{body}}}'
 
 
 def verify(tx: Connection, workspace: str) -> Verified:
-    """Check a workspace's whole chain. Raises LedgerError that names the first bad row and what is wrong with it."""
-    expected, prev = 1, GENESIS
-    columns = (ledger.c.seq, ledger.c.at, ledger.c.actor, ledger.c.kind, ledger.c.subject, ledger.c.body, ledger.c.hash)
-    while True:
-        page = tx.execute(
-            select(*columns)
-            .where(ledger.c.workspace == workspace, ledger.c.seq >= expected)
-            .order_by(ledger.c.seq)
-            .limit(PAGE)
-        ).all()
-        for seq, at, actor, kind, subject, body, digest in page:
-            if seq != expected:
-                raise _broken(workspace, expected, f"row {expected} is missing; row {seq} follows")
-            if "sha256:" + sha256(body.encode()).hexdigest() != digest:
-                raise _broken(workspace, seq, f"row {seq} was changed: its body does not have its digest")
-            fields = json.loads(body)
-            if fields["prev"] != prev:
-                raise _broken(
-                    workspace, seq, f"row {seq} does not follow row {seq - 1}: rows were changed or reordered"
-                )
-            told = (
-                fields["workspace"],
-                fields["seq"],
-                fields["at"],
-                fields["actor"],
-                fields["kind"],
-                fields["subject"],
-            )
-            if told != (workspace, seq, at, actor, kind, subject):
-                raise _broken(workspace, seq, f"row {seq} was changed: its columns differ from its body")
-            expected, prev = seq + 1, digest
-        if len(page) < PAGE:
-            break
+    """Check a workspace's whole chain. Raises LedgerError that names the first bad row and what is wrong with it.
+
+    `tx` must see one moment (`Database.snapshot`), else a row that is appended meanwhile looks like a fault.
+    """
+    at = Head()
+    columns = (ledger.c.at, ledger.c.actor, ledger.c.kind, ledger.c.subject)
+    for seq, body, digest, *told in _pages(tx, workspace, ledger.c.seq, ledger.c.body, ledger.c.hash, *columns):
+        fields = _next(workspace, at, seq, body, digest)
+        if [fields[name] for name in ("at", "actor", "kind", "subject")] != told:
+            raise _broken(workspace, seq, f"row {seq} was changed: its columns differ from its body")
+        at = Head(seq, digest)
     head = tx.execute(select(ledger_head).where(ledger_head.c.workspace == workspace)).first()
     last = head.seq if head else 0
-    if last != expected - 1 or (head and head.hash != prev):
-        raise _broken(workspace, expected, f"row {expected} is missing: the head says {last} rows")
-    return Verified(rows=expected - 1, head=prev)
+    if last > at.seq:
+        raise _broken(workspace, at.seq + 1, f"row {at.seq + 1} is missing: the head says {last} rows")
+    if last < at.seq:
+        raise _broken(workspace, last + 1, f"row {last + 1} was added past the head, which says {last} rows")
+    if head and head.hash != at.hash:
+        raise _broken(workspace, at.seq, f"row {at.seq} was changed: the head has another digest")
+    return Verified(rows=at.seq, head=at.hash)
 
 
 def verify_export(lines: Iterator[str]) -> Verified:
     """Check exported JSON lines without the database. Raises LedgerError at the first bad line."""
-    expected, prev = 1, GENESIS
+    at, workspace = Head(), ""
     for line in lines:
-        try:
-            entry = json.loads(line)
-            fields, digest = entry["row"], entry["hash"]
-            place, seq = str(fields["workspace"]), fields["seq"]
-            whole = digest == _digest(rfc8785.dumps(fields).decode())
-        except (ValueError, KeyError, TypeError) as error:
-            raise LedgerError(f"line {expected} is not a ledger row", place=f"line {expected}") from error
-        if seq != expected:
-            raise _broken(place, expected, f"row {expected} is missing; row {seq} follows")
-        if not whole:
-            raise _broken(place, seq, f"row {seq} was changed: its body does not have its digest")
-        if fields["prev"] != prev:
-            raise _broken(place, seq, f"row {seq} does not follow row {seq - 1}")
-        expected, prev = seq + 1, digest
-    return Verified(rows=expected - 1, head=prev)
+        seq, body, digest = _exported(line.rstrip("\r\n"), at.seq + 1)
+        fields = _next(workspace, at, seq, body, digest)
+        workspace = fields["workspace"]
+        at = Head(fields["seq"], digest)
+    return Verified(rows=at.seq, head=at.hash)
 
 
-def _body(
-    workspace: str, seq: int, at: str, actor: str, kind: str, subject: str, data: Mapping[str, Any], prev: str
-) -> str:
+def _pages(tx: Connection, workspace: str, *columns: ColumnElement[Any]) -> Iterator[Any]:
+    """`columns` of all rows in order of `seq`, which is the first of them; one page in memory at a time."""
+    after = 0
+    query = select(*columns).where(ledger.c.workspace == workspace).order_by(ledger.c.seq).limit(PAGE)
+    while True:
+        page = tx.execute(query.where(ledger.c.seq > after)).all()
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1][0]
+
+
+def _next(workspace: str, at: Head, seq: int, body: str, digest: str) -> dict[str, Any]:
+    """The fields of the row that must follow `at`. An empty `workspace` takes the row's own."""
+    expected = at.seq + 1
+    if seq != expected:
+        told = "is missing" if seq > expected else "stands a second time"
+        raise _broken(workspace, expected, f"row {min(seq, expected)} {told}; row {seq} follows row {at.seq}")
+    if _digest(body) != digest:
+        raise _broken(workspace, seq, f"row {seq} was changed: its body does not have its digest")
+    try:
+        fields: dict[str, Any] = json.loads(body)
+        following = fields["prev"] == at.hash
+        own = fields["seq"] == seq and fields["workspace"] == (workspace or fields["workspace"])
+        complete = fields.keys() == Body.model_fields.keys()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _broken(workspace, seq, f"row {seq} was changed: its body is not a ledger row") from None
+    if not following:
+        raise _broken(workspace, seq, f"row {seq} does not follow row {at.seq}: rows were changed or reordered")
+    if not own or not complete:
+        raise _broken(workspace, seq, f"row {seq} was changed: its columns differ from its body")
+    return fields
+
+
+def _exported(line: str, number: int) -> tuple[int, str, str]:
+    """Sequence number, hashed text and digest of an exported line; a reformatted one is made canonical first."""
+    start = len('{"hash":"') + 71 + len('","row":')
+    try:
+        entry = json.loads(line)
+        fields, digest = entry["row"], entry["hash"]
+        seq = int(fields["seq"])
+        body = line[start:-1] if line.startswith('{"hash":"') else rfc8785.dumps(fields).decode()
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerError(f"line {number} is not a ledger row", place=f"line {number}") from error
+    return seq, body, digest
+
+
+def _body(workspace: str, seq: int, entry: Entry, prev: str) -> str:
     told = Body(
-        workspace=workspace, seq=seq, at=at, actor=actor, kind=kind, subject=subject, data=dict(data), prev=prev
+        workspace=workspace,
+        seq=seq,
+        at=entry.at,
+        actor=entry.actor,
+        kind=entry.kind,
+        subject=entry.subject,
+        data=dict(entry.data),
+        prev=prev,
     )
     try:
         return rfc8785.dumps(told.model_dump()).decode()
     except rfc8785.CanonicalizationError as error:
-        raise InvalidError(f"ledger data of {kind} is not plain JSON: {error}", place=subject) from None
+        raise InvalidError(f"ledger data of {entry.kind} is not plain JSON: {error}", place=entry.subject) from None
 
 
 def _digest(body: str) -> str:
@@ -261,4 +320,6 @@ def _row(found: Any) -> Row:
 
 
 def _broken(workspace: str, seq: int, message: str) -> LedgerError:
-    return LedgerError(message, place=f"ledger of {workspace}, row {seq}", cure="compare with an export or a backup")
+    return LedgerError(
+        message, place=f"ledger of {workspace or 'the export'}, row {seq}", cure="compare with an export or a backup"
+    )

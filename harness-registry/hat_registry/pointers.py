@@ -73,6 +73,7 @@ def as_of(tx: Connection, workspace: str, kind: str, name: str, pointer_name: st
             ledger_rows.c.workspace == workspace,
             ledger_rows.c.subject == subject(kind, name, pointer_name),
             ledger_rows.c.kind.in_(("move", "rollback")),
+            ledger_rows.c.seq <= ledger.last_by(tx, workspace, at),
             ledger_rows.c.at <= at,
         )
         .order_by(ledger_rows.c.seq.desc())

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from hat_registry import clock, evidence, gates, ledger, pointers
+from hat_registry import clock, evidence, gates, ledger, pages, pointers
 from hat_registry.accounts import Actor
 from hat_registry.errors import ConflictError, ForbiddenError, GateError, InvalidError, NotFoundError
 from hat_registry.store.tables import approval, gate_result, proposal
@@ -109,12 +109,15 @@ def get(tx: Connection, workspace: str, identity: str) -> Proposal:
     return _proposal(row)
 
 
-def listing(tx: Connection, workspace: str, *, state: str | None = None, limit: int = 50) -> list[Proposal]:
-    """Proposals, newest first."""
+def listing(
+    tx: Connection, workspace: str, *, state: str | None = None, after: str = "", limit: int = 50
+) -> list[Proposal]:
+    """Proposals, newest first; `after` is the `pages.cursor` of the last one of the page before."""
     query = select(proposal).where(proposal.c.workspace == workspace)
     if state:
         query = query.where(proposal.c.state == state)
-    return [_proposal(row) for row in tx.execute(query.order_by(proposal.c.created_at.desc()).limit(limit))]
+    paged = pages.newest_first(query, proposal.c.created_at, proposal.c.id, after, limit)
+    return [_proposal(row) for row in tx.execute(paged)]
 
 
 def approvals(tx: Connection, identity: str) -> list[Approval]:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from hat_harness.spec import Harness
 from hat_registry import clock, harnesses
@@ -72,6 +72,8 @@ class Registry:
             idempotency.c.key == key,
         )
         with self.database.write() as tx:
+            if tx.dialect.name == "postgresql":  # a second request with the key waits here for the first one's answer
+                tx.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"{actor.account}\x1f{key}", 0))))
             earlier = tx.execute(select(idempotency).where(*own)).first()
             if earlier is not None:
                 if earlier.request != digest:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection, insert, select
 
 from hat_harness.digest import digest_json
-from hat_registry import clock, ledger
+from hat_registry import clock, ledger, pages
 from hat_registry.accounts import Actor
 from hat_registry.errors import NotFoundError
 from hat_registry.store.tables import harness_version, release
@@ -71,12 +71,14 @@ def get(tx: Connection, workspace: str, digest: str) -> Release:
     return Release.model_validate_json(found)
 
 
-def listing(tx: Connection, workspace: str, *, name: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-    """Releases with author and time, newest first."""
+def listing(
+    tx: Connection, workspace: str, *, name: str | None = None, after: str = "", limit: int = 50
+) -> list[dict[str, Any]]:
+    """Releases with author and time, newest first; `after` is the `pages.cursor` of the page before."""
     query = select(release).where(release.c.workspace == workspace)
     if name is not None:
         query = query.where(release.c.name == name)
     return [
         {"digest": row.digest, "author": row.author, "created_at": row.created_at, **json.loads(row.content)}
-        for row in tx.execute(query.order_by(release.c.created_at.desc()).limit(limit))
+        for row in tx.execute(pages.newest_first(query, release.c.created_at, release.c.digest, after, limit))
     ]

@@ -7,7 +7,7 @@ import json
 import pytest
 from sqlalchemy import delete, text, update
 
-from hat_registry import ledger
+from hat_registry import clock, ledger
 from hat_registry.errors import InvalidError, LedgerError
 from hat_registry.store.tables import ledger as rows
 from hat_registry.store.tables import ledger_head
@@ -88,9 +88,73 @@ def test_export_lines_cannot_be_dropped_or_edited(place: Place) -> None:
     with pytest.raises(LedgerError, match="row 3 is missing"):
         ledger.verify_export(iter(lines[:2] + lines[3:]))
     with pytest.raises(LedgerError, match="row 4 was changed"):
-        ledger.verify_export(iter([*lines[:3], lines[3].replace('"actor": "', '"actor": "x'), *lines[4:]]))
+        ledger.verify_export(iter([*lines[:3], lines[3].replace('"actor":"', '"actor":"x'), *lines[4:]]))
     with pytest.raises(LedgerError, match="line 1 is not a ledger row"):
         ledger.verify_export(iter(["{"]))
+    with pytest.raises(LedgerError, match="row 4"):
+        ledger.verify_export(iter([*lines[:3], lines[4], lines[3], *lines[5:]]))
+    with pytest.raises(LedgerError, match="row 2 stands a second time"):
+        ledger.verify_export(iter([*lines[:3], lines[1], *lines[3:]]))
+
+
+def test_an_export_that_a_tool_reformatted_still_verifies(place: Place) -> None:
+    count = filled(place)
+    with place.database.read() as tx:
+        lines = [json.dumps(json.loads(line), sort_keys=True, indent=None) for line in ledger.export(tx, "default")]
+    assert ledger.verify_export(iter(lines)).rows == count
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"prev": 1}', "\ud83d".encode("utf-8", "replace").decode()])
+def test_a_body_that_is_no_row_is_named_even_with_its_own_digest(place: Place, body: str) -> None:
+    filled(place)
+    with place.database.write() as tx:
+        tx.execute(update(rows).where(rows.c.seq == 5).values(body=body, hash=ledger._digest(body)))
+    with place.database.read() as tx, pytest.raises(LedgerError, match="row 5 was changed"):
+        ledger.verify(tx, "default")
+
+
+def test_exchanged_contents_are_named(place: Place) -> None:
+    filled(place)
+    with place.database.write() as tx:
+        five, six = tx.execute(rows.select().where(rows.c.seq.in_((5, 6))).order_by(rows.c.seq)).all()
+        for seq, other in ((5, six), (6, five)):
+            told = {key: value for key, value in other._mapping.items() if key not in {"workspace", "seq"}}
+            tx.execute(update(rows).where(rows.c.seq == seq).values(told))
+    with place.database.read() as tx, pytest.raises(LedgerError, match=r"row 5 does not follow row 4.*reordered"):
+        ledger.verify(tx, "default")
+
+
+def test_a_row_added_past_the_head_is_named(place: Place) -> None:
+    count = filled(place)
+    with place.database.write() as tx:
+        head = ledger.Head(
+            *tx.execute(ledger_head.select().with_only_columns(ledger_head.c.seq, ledger_head.c.hash)).one()
+        )
+        entry = ledger.Entry(clock.text(clock.now()), "mallory", "move", "harness:shop@production", {"to": "x"})
+        tx.execute(rows.insert().values(**ledger.link("default", head, entry)))
+    with place.database.read() as tx, pytest.raises(LedgerError, match=f"row {count + 1} was added past the head"):
+        ledger.verify(tx, "default")
+
+
+def test_rows_that_are_appended_meanwhile_are_no_fault(place: Place) -> None:
+    count = filled(place)
+    with place.database.snapshot() as tx:
+        assert ledger.verify(tx, "default").rows == count
+        push(place, "while somebody verifies")
+        assert ledger.verify(tx, "default").rows == count
+        assert sum(1 for _ in ledger.export(tx, "default")) == count
+    with place.database.read() as tx:
+        assert ledger.verify(tx, "default").rows == count + 1
+
+
+def test_time_never_runs_back_along_the_chain(place: Place) -> None:
+    with place.database.write() as tx:
+        for at in ("2026-01-02T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", "2026-01-03T00:00:00.000000Z"):
+            ledger.append(tx, "clocks", "ada", "push", "harness:x", {}, at)
+        times = [row.at[:10] for row in ledger.rows(tx, "clocks")]
+        until = [row.seq for row in ledger.rows(tx, "clocks", until="2026-01-02T12:00:00.000000Z", newest_first=True)]
+    assert times == ["2026-01-02", "2026-01-02", "2026-01-03"]
+    assert until == [2, 1]
 
 
 def test_a_failed_transaction_leaves_no_row(place: Place) -> None:

@@ -16,15 +16,16 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 
-from hat_registry.errors import StoreError
+from hat_registry.errors import ConflictError, InvalidError, StoreError
 
 BUSY_MS = 10_000
 """How long a SQLite writer waits for another before it gives up."""
 MIGRATION_LOCK = 0x68617473
 """Key of the advisory lock under which one Postgres is migrated."""
 CURE = "check the database URL and that the server is up; reads from caches go on"
+AGAIN = "nothing was changed; try again"
 
 
 class Database:
@@ -57,6 +58,17 @@ class Database:
         """A connection for reading; sees one consistent snapshot per statement."""
         with _translated(), self.engine.connect() as connection:
             yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A connection that sees the whole database at one moment: for checks, exports and backups."""
+        with _translated(), self.engine.connect() as connection:
+            if self.dialect == "sqlite":
+                connection.exec_driver_sql("BEGIN")
+                yield connection
+                connection.rollback()
+            else:
+                yield connection.execution_options(isolation_level="REPEATABLE READ")
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -102,7 +114,15 @@ def _translated() -> Iterator[None]:
     """Turn a driver's connection failure into a `StoreError`; its text may hold the URL's password: dropped."""
     try:
         yield
+    except IntegrityError:
+        raise ConflictError("somebody else wrote the same at the same moment", cure=AGAIN) from None
+    except DataError:  # NUL in a text, a number beyond the column: SQLite takes them, Postgres does not
+        raise InvalidError(
+            "a value does not fit into the database", cure="no NUL characters, no huge numbers"
+        ) from None
     except OperationalError as error:
+        if getattr(error.orig, "sqlstate", "") in {"40001", "40P01"}:
+            raise ConflictError("two writers waited for each other", cure=AGAIN) from None
         raise StoreError(f"the database does not answer ({type(error.orig).__name__})", cure=CURE) from None
     except DBAPIError as error:
         if error.connection_invalidated:

@@ -50,7 +50,7 @@ async def list_rows(
 def verify(actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
     """Check the whole chain; 409 names the first bad row."""
     actor.require("read")
-    with registry.database.read() as tx:
+    with registry.database.snapshot() as tx:
         return plain(ledger.verify(tx, actor.workspace))
 
 
@@ -60,7 +60,7 @@ def export(actor: CurrentActor, registry: CurrentRegistry) -> StreamingResponse:
     actor.require("read")
 
     def lines() -> Iterator[str]:
-        with registry.database.read() as tx:
+        with registry.database.snapshot() as tx:
             for line in ledger.export(tx, actor.workspace):
                 yield line + "\n"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from hat_registry import evidence, pointers, proposals
+from hat_registry import evidence, pages, pointers, proposals
 from hat_registry.api.access import CurrentActor, CurrentRegistry
 from hat_registry.gates import Gate
 from hat_registry.registry import plain
@@ -50,11 +50,13 @@ async def list_proposals(
     registry: CurrentRegistry,
     state: proposals.State | None = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    after: str = "",
 ) -> dict[str, Any]:
-    """Proposals, newest first."""
+    """Proposals, newest first; `next` continues the listing as `after`."""
     actor.require("read")
     with registry.database.read() as tx:
-        return {"items": [plain(one) for one in proposals.listing(tx, actor.workspace, state=state, limit=limit)]}
+        found = [plain(one) for one in proposals.listing(tx, actor.workspace, state=state, after=after, limit=limit)]
+    return {"items": found, "next": pages.cursor(found, "id", limit)}
 
 
 @router.post("/proposals", status_code=201)

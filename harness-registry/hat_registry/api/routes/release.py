@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from hat_registry import evidence, releases
+from hat_registry import evidence, pages, releases
 from hat_registry.api.access import CurrentActor, CurrentRegistry
 
 router = APIRouter(tags=["release"])
@@ -18,11 +18,13 @@ async def list_releases(
     registry: CurrentRegistry,
     name: str | None = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    after: str = "",
 ) -> dict[str, Any]:
-    """Releases, newest first."""
+    """Releases, newest first; `next` continues the listing as `after`."""
     actor.require("read")
     with registry.database.read() as tx:
-        return {"items": releases.listing(tx, actor.workspace, name=name, limit=limit)}
+        found = releases.listing(tx, actor.workspace, name=name, after=after, limit=limit)
+    return {"items": found, "next": pages.cursor(found, "digest", limit)}
 
 
 @router.post("/releases", status_code=201)
