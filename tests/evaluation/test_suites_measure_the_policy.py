@@ -31,7 +31,7 @@ def evaluate(out: Path, inputs: dict[str, Path], **config: Any) -> Evaluation:
 
 def test_the_expert_scores_one_in_every_suite_of_rollouts(tmp_path: Path, drawn: Path, harness: Path) -> None:
     inputs = {"items": drawn / "items_dev", "harness": harness}
-    evaluation = evaluate(tmp_path, inputs, policy="expert", arm="expert", suites=ROLLOUTS)
+    evaluation = evaluate(tmp_path, inputs, policy="expert", arm="expert", suites=ROLLOUTS, t3=60)
     means = {(suite.id, metric): score.mean for suite in evaluation.suites for metric, score in suite.scores.items()}
     succeeded = {key: means.pop(key) for key in list(means) if key[1] == "attack_success"}
     assert {key: mean for key, mean in means.items() if mean != 1.0} == {}

@@ -29,6 +29,8 @@ class Config(StepConfig):
     """Conversations of suite calls, the first in order; None: all."""
     t5: int | None = Field(default=None, ge=1)
     """Entries of suites t5, in an order that mixes the categories; None: all of the held-out half."""
+    t3: int | None = Field(default=None, ge=1)
+    """Items of each of the suites t3, the first in order; None: all 2,023 of the two."""
     batch: int = Field(default=64, ge=1, le=4096)
     """Sessions that are played side by side. It never changes a result."""
     answer_tokens: int = Field(default=128, ge=1)

@@ -32,6 +32,7 @@ from hat_components.data import (
 )
 from hat_components.evaluate import adversarial, answers, public_calls
 from hat_components.evaluate.config import Config
+from hat_components.evaluate.own import Case, own_cases
 from hat_components.evaluate.result import Evaluation, ItemResult, SuiteResult, TraceRecord, TurnResult, mean_values
 from hat_components.evaluate.summary import suite_result, turn_result
 from hat_components.importer.conversation import Conversation
@@ -135,7 +136,7 @@ def _prepare(
     """Check and read every input that the suites need; the model last, since it takes longest."""
     kinds = {suite.kind for suite in chosen}
     job = _Job(config, None, None, progress, None)
-    if "rollout" in kinds:
+    if any(suite.kind == "rollout" and not suite.scenario for suite in chosen):
         job.harness = read_harness(require_path(inputs, "harness"))
         folder, manifest = require(inputs, "items", kind="items", purposes=["evaluation", "evolution", "calibration"])
         job.items = read_items(folder, config.items)
@@ -247,6 +248,9 @@ def _suite(job: _Job, suite: Suite) -> SuiteResult:
 
 def _rollouts(job: _Job, suite: Suite, seed: int) -> list[ItemResult]:
     """Every item under its states; an item's scores are the means over its turns and states."""
+    if suite.scenario:
+        scenario, cases = own_cases(suite, seed, job.config.t3)
+        return _played(job, suite, scenario, cases)
     assert job.scenario is not None
     assert job.harness is not None
     items = job.items[: max(1, round(len(job.items) * suite.share))]
@@ -256,7 +260,17 @@ def _rollouts(job: _Job, suite: Suite, seed: int) -> list[ItemResult]:
     plan = suite_plan(suite.holdout) if suite.holdout else None
     states = States(job.scenario, job.harness, plan, seed)
     cases = [(item, states.of(item, number)) for item in items for number in range(suite.states)]
-    played = play_scored(job.scenario, cases, job.model, label=f"{suite.id}-", batch=job.config.batch, count=job.count)
+    return _played(job, suite, job.scenario, cases, attacked)
+
+
+def _played(
+    job: _Job,
+    suite: Suite,
+    scenario: Scenario,
+    cases: Sequence[Case],
+    attacked: Mapping[str, tuple[Item, frozenset[int]]] | None = None,
+) -> list[ItemResult]:
+    played = play_scored(scenario, cases, job.model, label=f"{suite.id}-", batch=job.config.batch, count=job.count)
     found: dict[str, list[Played]] = {}
     for done, one in enumerate(played, start=1):
         rows = found.setdefault(one.item.id, [])
@@ -268,7 +282,7 @@ def _rollouts(job: _Job, suite: Suite, seed: int) -> list[ItemResult]:
     results = [_item(ident, rows) for ident, rows in found.items()]
     if attacked is None:
         return results
-    return [adversarial.with_attacks(job.scenario, one, found[one.item], attacked) for one in results]
+    return [adversarial.with_attacks(scenario, one, found[one.item], attacked) for one in results]
 
 
 def _record(suite: Suite, one: Played, number: int) -> TraceRecord:

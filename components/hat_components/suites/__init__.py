@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,6 +38,12 @@ class Suite(BaseModel):
     """Who attacks the same items: viewers, or tool results; None: nobody. Adds the score `attack_success`."""
     states: int = Field(default=1, ge=1)
     """Harness states that each item is played under; its score is the mean over them."""
+    scenario: str = ""
+    """A scenario of its own, whose items bring their harness (`harness_of`); "": that of the run."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of that scenario."""
+    items: int = Field(default=0, ge=0)
+    """Items of a suite with a scenario of its own."""
     paired_with: str = ""
     """The suite whose items these are, for paired contrasts."""
     share: float = Field(default=1.0, gt=0, le=1)
