@@ -1,18 +1,18 @@
-"""`hat doctor`: what this machine has, and what is missing for which part."""
+"""`hat doctor`: what this machine has, or a cluster, and what is missing for which part."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from hatstack import paths
+from hatstack.cli.canary import Context, Kubeconfig, Namespace, connect, read_manifest
 from hatstack.cli.failure import CheckError, UsageError
 from hatstack.cli.output import Output, RunsDir, emit, table
-from hatstack.cli.pending import not_built
 
 PARTS: dict[str, tuple[str, ...]] = {
     "training": ("torch", "transformers", "tokenizers", "safetensors", "mlflow", "trl"),
@@ -41,17 +41,27 @@ def add(app: typer.Typer) -> None:
 
 def doctor(
     target: Annotated[str | None, typer.Argument(help="`cluster` to check a cluster.", show_default=False)] = None,
+    rollout: Annotated[
+        Path | None, typer.Option("--rollout", help="Manifest of a rollout that the cluster shall carry.")
+    ] = None,
+    namespace: Namespace = "default",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     runs_dir: RunsDir = None,
     output: Output = None,
 ) -> None:
-    """Check this machine: Python, packages, disk, memory, ports, accelerator."""
+    """Check this machine: Python, packages, disk, memory, ports, accelerator. `hat doctor cluster` checks a cluster."""
     if target == "cluster":
-        raise not_built("doctor cluster")
+        _report(_cluster(connect(kubeconfig, context), namespace, rollout))
+        return
     if target is not None:
         raise UsageError(
             f"nothing to check called {target!r}", place="hat doctor", cure="hat doctor, or hat doctor cluster"
         )
-    findings = [_python(), *_packages(), *_room(paths.runs_dir(runs_dir)), *_ports(), _accelerator()]
+    _report([_python(), *_packages(), *_room(paths.runs_dir(runs_dir)), *_ports(), _accelerator()])
+
+
+def _report(findings: list[Finding]) -> None:
     bad = [finding for finding in findings if finding.state == "bad"]
     emit(
         {"ok": not bad, "findings": [vars(finding) for finding in findings]},
@@ -59,6 +69,24 @@ def doctor(
     )
     if bad:
         raise CheckError(f"{len(bad)} checks failed: {', '.join(f.check for f in bad)}", place="hat doctor")
+
+
+def _cluster(kube: Any, namespace: str, rollout: Path | None) -> list[Finding]:
+    """The cluster as it is, and what would make a rollout fail on it."""
+    from hat_serving.canary.inspect import inspect
+    from hat_serving.canary.metrics import Prometheus
+    from hat_serving.canary.preflight import preflight
+    from hat_serving.canary.spec import read_spec
+
+    lines = [Finding(one.check, one.state, one.found, one.cure) for one in inspect(kube, namespace)]
+    if rollout is None:
+        return lines
+    manifest = read_manifest(rollout)
+    spec, metadata = read_spec(manifest["spec"]), manifest["metadata"]
+    source = Prometheus(spec.prometheus.url, spec.prometheus.timeout) if spec.prometheus else None
+    problems = preflight(spec, kube, metadata.get("namespace") or namespace, metadata["name"], source)
+    lines += [Finding(one.code, "bad" if one.level == "error" else "note", one.message, one.cure) for one in problems]
+    return lines if problems else [*lines, Finding(metadata["name"], "ok", "nothing stands in its way")]
 
 
 def _python() -> Finding:

@@ -21,6 +21,7 @@ def build() -> typer.Typer:
     from hatstack.cli import (
         account,
         cache,
+        canary,
         compare,
         data,
         doctor,
@@ -60,6 +61,7 @@ def build() -> typer.Typer:
         "cache": cache.app,
         "ledger": ledger.app,
         "release": ledger.releases,
+        "canary": canary.app,
         "account": account.app,
     }
     for name, noun in nouns.items():

@@ -16,13 +16,6 @@ PENDING: dict[str, str] = {
     "pipeline status": "show a pipeline run on a cluster",
     "pipeline cancel": "stop a pipeline run on a cluster",
     "release render": "write a release's manifests",
-    "canary start": "start a canary rollout",
-    "canary status": "show a canary rollout",
-    "canary pause": "hold a canary rollout",
-    "canary resume": "go on with a canary rollout",
-    "canary promote": "end a canary rollout with its release in place",
-    "canary abort": "take a canary rollout back",
-    "canary render": "write a canary's manifests",
     "experiment create": "create an experiment",
     "experiment start": "start an experiment",
     "experiment status": "show an experiment",
@@ -30,7 +23,6 @@ PENDING: dict[str, str] = {
     "loadtest run": "load-test a release",
     "loadtest replay": "replay recorded traffic",
     "loadtest report": "show a load test",
-    "doctor cluster": "check a cluster",
 }
 
 
@@ -49,8 +41,6 @@ def add_pending(app: typer.Typer, nouns: dict[str, typer.Typer]) -> None:
     """Give every pending command its place; `nouns` maps a noun to its sub-application and gains the missing ones."""
     for command, help_text in PENDING.items():
         noun, _, verb = command.partition(" ")
-        if command == "doctor cluster":
-            continue  # an argument of `hat doctor`, which raises `not_built` itself
         if verb and noun not in nouns:
             nouns[noun] = typer.Typer(no_args_is_help=True, help=NOUNS[noun])
             app.add_typer(nouns[noun], name=noun)
@@ -61,7 +51,6 @@ def add_pending(app: typer.Typer, nouns: dict[str, typer.Typer]) -> None:
 NOUNS: dict[str, str] = {
     "train": "Training jobs.",
     "release": "Releases: model, harness and serving profile with their evidence.",
-    "canary": "Canary rollouts.",
     "experiment": "Experiments over models and harnesses.",
     "loadtest": "Load tests.",
 }

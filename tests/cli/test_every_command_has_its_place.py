@@ -31,7 +31,7 @@ account list|create|grant|revoke|token|me
 doctor
 cache gc
 """
-PINNED = 21
+PINNED = 13
 """Commands without a body. Building one makes this smaller; nothing makes it larger."""
 
 
@@ -56,7 +56,7 @@ def test_the_contract_is_covered_and_nothing_else_is_there() -> None:
 
 def test_the_list_of_what_is_not_built_only_shrinks() -> None:
     assert len(pending.PENDING) <= PINNED
-    assert {f"hat {command}" for command in pending.PENDING} - {"hat doctor cluster"} <= set(commands())
+    assert {f"hat {command}" for command in pending.PENDING} <= set(commands())
 
 
 @pytest.mark.parametrize("command", sorted(pending.PENDING))
@@ -66,7 +66,7 @@ def test_what_is_not_built_says_so_in_one_line(command: str, hat: Callable[..., 
     assert done.out == ""
     assert f"`hat {command}`" in done.err.splitlines()[0]
     assert "is not built yet" in done.err.splitlines()[0]
-    told = hat(*command.split(), *([] if command == "doctor cluster" else ["x", "--y=1"]), "--output=json")
+    told = hat(*command.split(), "x", "--y=1", "--output=json")
     assert (told.code, told.error()["kind"]) == (5, "unavailable")
 
 
@@ -94,6 +94,7 @@ def test_every_mutation_has_a_dry_run() -> None:
     mutating = {"run", "evaluate", "harness init", "harness augment", "data import", "pipeline compile", "cache gc"}
     mutating |= {f"harness {verb}" for verb in ("push", "pull", "propose", "approve", "promote", "rollback")}
     mutating |= {"up", "down", "evolve", "judge calibrate", "data erase"}
+    mutating |= {f"canary {verb}" for verb in ("start", "pause", "resume", "promote", "abort")}
     mutating |= {f"account {verb}" for verb in ("create", "grant", "revoke", "token")}
     options = {name.removeprefix("hat "): {o for p in c.params for o in p.opts} for name, c in commands().items()}
     assert {name for name, found in options.items() if "--dry-run" in found} == mutating

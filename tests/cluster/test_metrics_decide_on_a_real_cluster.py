@@ -26,7 +26,7 @@ scrape_configs:
 ANSWERS = 'sum(increase({__name__="sglang:http_responses_total",predictor="$arm"%s}[$window]))'
 ERRORS: dict[str, Any] = {
     "name": "errors",
-    "share": {"events": ANSWERS % ',status="500"' + " or vector(0)", "total": ANSWERS % "", "margin": 0.2},
+    "share": {"events": ANSWERS % ',status_code="500"' + " or vector(0)", "total": ANSWERS % "", "margin": 0.2},
     "interval": "0.5s",
     "minimumSample": 20,
 }

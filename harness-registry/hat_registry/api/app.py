@@ -1,4 +1,4 @@
-"""The application: routes, limits, error handlers, health. One process serves it; any number may share a database.
+"""The application: routes, limits, error handlers, health, webhooks. Any number of processes may share a database.
 
 Not here: the console's pages, which mount the same routes and add their own.
 """
@@ -6,16 +6,32 @@ Not here: the console's pages, which mount the same routes and add their own.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hat_registry.api import problem
-from hat_registry.api.routes import account, harness, history, overview, proposal, release
+from hat_registry import outbound as outgoing
+from hat_registry.api import fast, problem
+from hat_registry.api.limits import Buckets
+from hat_registry.api.routes import (
+    account,
+    canary,
+    harness,
+    history,
+    overview,
+    proposal,
+    release,
+    watch,
+    webhook,
+)
 from hat_registry.archive import MAX_BYTES
+from hat_registry.logs import Traced
 from hat_registry.registry import Registry
+from hat_registry.webhook_sender import Sender
 
 log = logging.getLogger("hatstack.registry")
 SECURITY_HEADERS = (
@@ -37,7 +53,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        length = dict(scope["headers"]).get(b"content-length", b"0")
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if not length.isdigit() or int(length) > 2 * MAX_BYTES:
             told = problem.response(
                 413, "invalid_input", "the request body is too large", cure=f"at most {MAX_BYTES} bytes"
@@ -57,20 +73,53 @@ class Guard:
         await self._app(scope, receive, with_headers)
 
 
-def create_app(registry: Registry, *, open_access: bool = False, read_only: bool = False) -> FastAPI:
-    """The API over `registry`. `open_access` lets everybody in while no account exists (a laptop on loopback)."""
+def create_app(
+    registry: Registry,
+    *,
+    open_access: bool = False,
+    read_only: bool = False,
+    outbound: Sequence[outgoing.Network] = (),
+    send_webhooks: bool = True,
+    writes_per_s: float = 20.0,
+    log_requests: bool = False,
+) -> FastAPI:
+    """The API over `registry`.
+
+    `open_access` lets everybody in while no account exists (a laptop on loopback); `outbound` are private networks that
+    webhooks may reach; `writes_per_s` bounds the changes of one account, ten seconds' worth at once.
+    """
+    hub = watch.Hub(registry.database)
+    sender = Sender(registry.database, outbound)
+
+    @asynccontextmanager
+    async def life(_app: FastAPI) -> AsyncIterator[None]:
+        hub.closing = False
+        if send_webhooks and not read_only:
+            sender.start()
+        yield
+        await hub.close()
+        sender.close()
+
     app = FastAPI(
-        title="hatstack registry", version="1", docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json"
-    )
+        title="hatstack registry", version="1", docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json",
+        lifespan=life,
+    )  # fmt: skip
     app.state.registry = registry
     app.state.open_access = open_access
     app.state.read_only = read_only
+    app.state.outbound = tuple(outbound)
+    app.state.hub = hub
+    app.state.writes = Buckets(writes_per_s, max(1, int(10 * writes_per_s)))
+    app.state.wrong = Buckets(0.1, 30)
     app.add_middleware(GZipMiddleware, minimum_size=1024)
 
     app.add_middleware(Guard)
+    app.add_middleware(Traced, all_requests=log_requests)
 
     problem.install(app)
-    for routes in (overview, harness, proposal, history, release, account):
+    # Before the described routes: the same answers, for programs that ask many times a second.
+    app.router.routes[:0] = fast.routes("/api/v1")
+    for routes in (overview, harness, proposal, history, release, account, canary, watch, webhook):
         app.include_router(routes.router, prefix="/api/v1")
 
     @app.get("/healthz", include_in_schema=False)

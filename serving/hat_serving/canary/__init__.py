@@ -11,7 +11,9 @@
     preflight     what would make the rollout fail, before it starts
     driver        one look: observe, decide, write down, act
     controller    the CanaryRollout resource on Kubernetes (kopf), with leader election
-    control       start, status, pause, resume, abort
+    record        tells the registry's ledger
+    control       start, status, pause, resume, promote, abort
+    folder, local the same without a cluster: files, and a loop over them
 
 Always holds: an inconclusive measurement never promotes; a step's clock runs only while the split that is really in
 force equals the wanted one; every state survives a restart, because it lives in the resource's status. Not here:

@@ -14,8 +14,8 @@ import os
 import socket
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import kopf
 
@@ -23,14 +23,18 @@ from hat_serving.canary.backends import TrafficBackend, backend_for
 from hat_serving.canary.driver import Look, Wishes, look
 from hat_serving.canary.errors import ClusterError, InvalidRolloutError
 from hat_serving.canary.health import Health
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.lease import LeaderLease
 from hat_serving.canary.metrics import Prometheus, QueryMetrics
 from hat_serving.canary.observe import Observer
 from hat_serving.canary.preflight import preflight
+from hat_serving.canary.record import Recorder
 from hat_serving.canary.spec import API_VERSION, GROUP, KIND, RESUME_ANNOTATION, RolloutSpec, read_spec
 from hat_serving.canary.state import TERMINAL, State, from_status, to_status
 from hat_serving.errors import RolloutError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 log = logging.getLogger("hatstack.canary")
 PLURAL = "canaryrollouts"
@@ -56,15 +60,19 @@ class Settings:
     """Port of `/healthz`; 0: none."""
     metrics_port: int = 9108
     """Prometheus endpoint; 0: none."""
+    registry: str = ""
+    """Address of the registry whose ledger is told; empty: none."""
+    registry_token: str = field(default="", repr=False)
 
 
 class Controller:
     """One replica."""
 
-    def __init__(self, kube: Kube, settings: Settings) -> None:
+    def __init__(self, kube: Objects, settings: Settings) -> None:
         self._kube, self._settings = kube, settings
         self.registry = kopf.OperatorRegistry()
         self._observer = Observer(kube)
+        self._recorder = Recorder(settings.registry, settings.registry_token) if settings.registry else None
         self._health = Health(0, 1.0)
         self._trouble: dict[str, str] = {}
         """Resource uid → what went wrong at the last look."""
@@ -75,10 +83,20 @@ class Controller:
         kopf.timer(GROUP, VERSION, PLURAL, registry=self.registry, interval=settings.interval, when=_open)(self._timer)
         kopf.on.delete(GROUP, VERSION, PLURAL, registry=self.registry)(self._delete)
 
+    @property
+    def collector(self) -> CollectorRegistry:
+        """Metrics of this replica."""
+        return self._observer.collector
+
     async def run(self, stop: asyncio.Event) -> bool:
         """Waits for the Lease, acts while it is held. True: told to stop; False: the Lease was lost."""
         async with Health(self._settings.health_port, self._settings.lease_seconds * 4) as self._health:
             return await self._run(stop)
+
+    def close(self) -> None:
+        """Tells the registry what is still waiting to be told."""
+        if self._recorder is not None:
+            self._recorder.close()
 
     async def _run(self, stop: asyncio.Event) -> bool:
         identity = self._settings.identity or f"{socket.gethostname()}-{os.getpid()}"
@@ -93,6 +111,7 @@ class Controller:
         finally:
             operator_stop.set()
             await asyncio.gather(operator, return_exceptions=True)
+            await asyncio.to_thread(self.close)
             if stop.is_set():
                 await asyncio.to_thread(_quietly, lease.release)
 
@@ -161,6 +180,7 @@ class Controller:
             return None
         wishes = Wishes(
             paused=spec.paused,
+            promote=spec.promote,
             abort=spec.abort or deleting,
             resume=(metadata.get("annotations") or {}).get(RESUME_ANNOTATION, ""),
         )
@@ -178,6 +198,8 @@ class Controller:
         if done.trouble:
             log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], done.trouble)
         self._observer.record(found, spec, before, done)
+        if self._recorder is not None:
+            self._recorder.moved(metadata["namespace"], metadata["name"], spec, before, done.state)
         return done
 
     def _look(self, found: Manifest, spec: RolloutSpec, before: State, backend: TrafficBackend, wishes: Wishes) -> Look:

@@ -41,7 +41,7 @@ FIXED = (
     "arms",
     "progressDeadline",
 )
-"""Fields of the spec that never change; `paused` and `abort` do."""
+"""Fields of the spec that never change; `paused`, `promote` and `abort` do."""
 
 RULES: dict[str, tuple[tuple[str, str], ...]] = {
     "Step": (

@@ -35,6 +35,7 @@ class Wishes:
     """What people ask for at this moment."""
 
     paused: bool = False
+    promote: bool = False
     abort: bool = False
     resume: str = ""
 
@@ -79,6 +80,7 @@ def look(
         promoted=reading.promoted,
         retired=reading.retired,
         paused=wishes.paused,
+        promote=wishes.promote,
         abort=wishes.abort,
         resume=wishes.resume,
         note=trouble or note or reading.note,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from hat_serving.canary.errors import ClusterError
@@ -21,6 +21,27 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 SECONDS = 30.0
+
+
+class Objects(Protocol):
+    """What rollouts need of a store of objects: an API server, or a folder (hat_serving.canary.folder)."""
+
+    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Manifest | None:
+        """The object, None when it does not exist."""
+
+    def list(self, api_version: str, kind: str, namespace: str = "", **query: str) -> list[Manifest]:
+        """All objects, of all namespaces when none is given."""
+
+    def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Makes it; code 409 when it exists."""
+
+    def patch(
+        self, api_version: str, kind: str, name: str, namespace: str, change: object, *, status: bool = False
+    ) -> Manifest:
+        """A merge patch (a dict) or a JSON patch (a list); code 409 when the object has changed meanwhile."""
+
+    def delete(self, api_version: str, kind: str, name: str, namespace: str = "") -> bool:
+        """False when it was not there."""
 
 
 class Kube:

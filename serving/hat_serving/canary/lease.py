@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hat_serving.canary.errors import ClusterError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 
 LEASES = "coordination.k8s.io/v1"
 
@@ -46,7 +46,7 @@ def decide(
 class LeaderLease:
     """One candidate for one lease. `duration`: seconds after which a silent leader is replaced."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str, identity: str, duration: float = 15.0) -> None:
+    def __init__(self, kube: Objects, namespace: str, name: str, identity: str, duration: float = 15.0) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
         self.identity, self.duration = identity, duration
         self._seen = Seen()

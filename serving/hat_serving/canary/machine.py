@@ -8,8 +8,9 @@
 
 Always holds: - A step's clock runs only while the effective split equals the wanted one; when it drifts, the clock
 starts anew. - "Inconclusive" pauses and never promotes; resuming measures again. Promotion needs every gate's success
-and 100 % in effect. - The canary is retired only once it has been seen to get no traffic. - Level-triggered: a
-command is repeated until its effect is observed, so a lost or doubled one does no harm.
+and 100 % in effect; a wish to promote skips pauses and no measurement. - The canary is retired only once it has been
+seen to get no traffic. - Level-triggered: a command is repeated until its effect is observed, so a lost or doubled
+one does no harm.
 
 Not here: clocks, networks, how weights are written (backends), what a measurement means (gates).
 """
@@ -167,7 +168,7 @@ def _step(spec: RolloutSpec, state: State, seen: Observation, settle: float) -> 
     elapsed = seen.now - (state.clock_started if state.clock_started is not None else seen.now)
     if state.step_done:
         return _next(spec, state, seen, settle)
-    if step.pause is not None:
+    if step.pause is not None and not seen.promote:
         if step.pause.duration is None:
             return _measure_background(spec, _pause(state, seen, "PauseStep", "waits until someone resumes"), seen)
         if elapsed < step.pause.duration:
@@ -202,6 +203,8 @@ def _paused(spec: RolloutSpec, state: State, seen: Observation, settle: float) -
     running = state.model_copy(update={"phase": "Progressing", "pause_reason": None, "reason": ""})
     if why == "Requested":
         return _measure_background(spec, running.model_copy(update={"clock_started": seen.now}), seen)
+    if why == "PauseStep" and seen.promote:
+        return _next(spec, running, seen, settle)
     if not seen.resume or seen.resume == state.resume_seen:
         return _measure_background(spec, state.model_copy(update={"reason": why}), seen)
     running = running.model_copy(update={"resume_seen": seen.resume})

@@ -19,7 +19,7 @@ from hat_serving.canary.gates import Counts, judge_ratio, judge_share, judge_thr
 from hat_serving.canary.spec import Metric, RolloutSpec
 from hat_serving.canary.state import Measurement
 
-_PLACE = re.compile(r"\$(arm|window|release|baseline)\b")
+_PLACE = re.compile(r"\$(arm|stable|window|release|baseline)\b")
 
 
 class MetricSource(Protocol):
@@ -101,8 +101,9 @@ class QueryMetrics:
 
 
 def fill(expression: str, spec: RolloutSpec, arm: str, window: float) -> str:
-    """The query with `$arm`, `$window`, `$release` and `$baseline` filled in; any other `$` stays."""
-    values = {"arm": arm, "window": f"{max(int(window), 1)}s", "release": spec.release, "baseline": spec.baseline}
+    """The query with `$arm`, `$stable`, `$window`, `$release` and `$baseline` filled in; any other `$` stays."""
+    names = {"arm": arm, "stable": spec.arms.stable, "release": spec.release, "baseline": spec.baseline}
+    values = names | {"window": f"{max(int(window), 1)}s"}
     return _PLACE.sub(lambda match: values[match.group(1)], expression)
 
 

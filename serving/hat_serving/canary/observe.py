@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from typing import TYPE_CHECKING
 
 from hat_serving.canary.driver import Look
 from hat_serving.canary.errors import ClusterError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.spec import API_VERSION, KIND, RolloutSpec
 from hat_serving.canary.state import TERMINAL, State
-
-if TYPE_CHECKING:
-    from prometheus_client import Counter, Gauge
 
 WARNINGS = ("AnalysisFailed", "ProgressDeadlineExceeded", "CanaryNotReady", "Inconclusive", "AbortRequested")
 
@@ -21,10 +17,25 @@ WARNINGS = ("AnalysisFailed", "ProgressDeadlineExceeded", "CanaryNotReady", "Inc
 class Observer:
     """Tells of changes, once each."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Objects) -> None:
         self._kube = kube
-        self._gauges: dict[str, Gauge] = {}
-        self._looks: Counter | None = None
+        from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+
+        self.collector = CollectorRegistry()
+        ProcessCollector(registry=self.collector)
+        names = ("workspace", "release")
+        self._looks = Counter(
+            "hatstack_canary_looks_total", "Looks at rollouts", [*names, "trouble"], registry=self.collector
+        )
+        texts = {
+            "desired": ("hatstack_canary_desired_weight_percent", "Wanted share of the canary"),
+            "effective": ("hatstack_canary_effective_weight_percent", "Share in force; -1: cannot be told"),
+            "clock": (
+                "hatstack_canary_clock_running_ratio",
+                "1 while a step's clock runs, 0 while it waits or is paused",
+            ),
+        }
+        self._gauges = {key: Gauge(*text, names, registry=self.collector) for key, text in texts.items()}
 
     def record(self, found: Manifest, spec: RolloutSpec, before: State, done: Look) -> None:
         """An Event when phase, step or reason changed; gauges at every look."""
@@ -65,23 +76,7 @@ class Observer:
             return
 
     def _measure(self, spec: RolloutSpec, done: Look) -> None:
-        from prometheus_client import Counter, Gauge
-
         labels = (spec.workspace, spec.release)
-        if self._looks is None:
-            names = ("workspace", "release")
-            self._looks = Counter("hatstack_canary_looks_total", "Looks at rollouts", [*names, "trouble"])
-            self._gauges = {
-                "desired": Gauge("hatstack_canary_desired_weight_percent", "Wanted share of the canary", names),
-                "effective": Gauge(
-                    "hatstack_canary_effective_weight_percent", "Share in force; -1: cannot be told", names
-                ),
-                "clock": Gauge(
-                    "hatstack_canary_clock_running_ratio",
-                    "1 while a step's clock runs, 0 while it waits or is paused",
-                    names,
-                ),
-            }
         if done.state.phase in TERMINAL:
             for gauge in self._gauges.values():
                 with contextlib.suppress(KeyError):

@@ -14,7 +14,7 @@ from typing import Literal
 from hat_serving.canary import capacity
 from hat_serving.canary.backends.routes import GATEWAY_API
 from hat_serving.canary.errors import ClusterError, MetricsError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.metrics import QuerySource, fill
 from hat_serving.canary.spec import (
     API_VERSION,
@@ -48,7 +48,7 @@ class Finding:
         return f"{self.message} ({self.cure})" if self.cure else self.message
 
 
-def preflight(spec: RolloutSpec, kube: Kube, namespace: str, name: str, source: QuerySource | None) -> list[Finding]:
+def preflight(spec: RolloutSpec, kube: Objects, namespace: str, name: str, source: QuerySource | None) -> list[Finding]:
     """All findings, errors first. A check that the API server refuses becomes a finding about rights."""
     found: list[Finding] = []
     for check in _checks(spec, kube, namespace, name, source):
@@ -61,7 +61,7 @@ def preflight(spec: RolloutSpec, kube: Kube, namespace: str, name: str, source: 
 
 
 def _checks(
-    spec: RolloutSpec, kube: Kube, namespace: str, name: str, source: QuerySource | None
+    spec: RolloutSpec, kube: Objects, namespace: str, name: str, source: QuerySource | None
 ) -> list[Callable[[], Iterator[Finding]]]:
     target = spec.target
     checks = [lambda: _alone(spec, kube, namespace, name), lambda: _queries(spec, source)]
@@ -76,13 +76,13 @@ def _checks(
         checks.append(lambda: _service(kube, namespace, service, canary, mode))
         if mode == "Standard":
             writes = isinstance(target, IsvcCanaryTarget)
-            checks.append(lambda: _gateway_api(kube))
+            checks.append(lambda: gateway_api(kube))
             checks.append(lambda: _kserve_version(kube, wants_weights=writes))
             checks.append(lambda: _capacity(kube, namespace, service, canary))
     return checks
 
 
-def _alone(spec: RolloutSpec, kube: Kube, namespace: str, name: str) -> Iterator[Finding]:
+def _alone(spec: RolloutSpec, kube: Objects, namespace: str, name: str) -> Iterator[Finding]:
     """Two rollouts of one target would undo each other."""
 
     def aims_at(raw: Manifest) -> set[str]:
@@ -122,7 +122,7 @@ def _queries(spec: RolloutSpec, source: QuerySource | None) -> Iterator[Finding]
                 )
 
 
-def _plain(target: HttpRouteTarget, kube: Kube, namespace: str) -> Iterator[Finding]:
+def _plain(target: HttpRouteTarget, kube: Objects, namespace: str) -> Iterator[Finding]:
     if kube.get(GATEWAY_API, "HTTPRoute", target.route or "", namespace) is None:
         yield Finding(
             "NoRoute", "error", f"HTTPRoute {target.route} does not exist", "create it with the stable Service"
@@ -132,7 +132,7 @@ def _plain(target: HttpRouteTarget, kube: Kube, namespace: str) -> Iterator[Find
             yield Finding("NoService", "error", f"Service {name} does not exist", "deploy it first")
 
 
-def _group(target: LlmGroupTarget, kube: Kube, namespace: str) -> Iterator[Finding]:
+def _group(target: LlmGroupTarget, kube: Objects, namespace: str) -> Iterator[Finding]:
     groups = {}
     for name in (target.stable, target.canary_member):
         member = kube.get("serving.kserve.io/v1alpha2", "LLMInferenceService", name, namespace)
@@ -148,7 +148,7 @@ def _group(target: LlmGroupTarget, kube: Kube, namespace: str) -> Iterator[Findi
         )
 
 
-def _service(kube: Kube, namespace: str, name: str, canary: Canary, mode: str) -> Iterator[Finding]:
+def _service(kube: Objects, namespace: str, name: str, canary: Canary, mode: str) -> Iterator[Finding]:
     """The rules of KServe's webhooks, and what they let through but cannot work."""
     found = kube.get(KSERVE, "InferenceService", name, namespace)
     if found is None:
@@ -200,7 +200,8 @@ def _service(kube: Kube, namespace: str, name: str, canary: Canary, mode: str) -
         )
 
 
-def _gateway_api(kube: Kube) -> Iterator[Finding]:
+def gateway_api(kube: Objects) -> Iterator[Finding]:
+    """Whether KServe writes HTTPRoutes, and below a Gateway that someone has accepted."""
     config = kube.get("v1", "ConfigMap", "inferenceservice-config", KSERVE_NAMESPACE)
     if config is None:
         yield Finding("NoKServe", "error", "KServe's ConfigMap inferenceservice-config is missing", "install KServe")
@@ -230,7 +231,7 @@ def _gateway_api(kube: Kube) -> Iterator[Finding]:
         )
 
 
-def _kserve_version(kube: Kube, *, wants_weights: bool) -> Iterator[Finding]:
+def _kserve_version(kube: Objects, *, wants_weights: bool) -> Iterator[Finding]:
     """Who writes the weights: exactly one of KServe and hatstack may."""
     version = kserve_version(kube)
     if version is None:
@@ -243,7 +244,7 @@ def _kserve_version(kube: Kube, *, wants_weights: bool) -> Iterator[Finding]:
         yield Finding("TwoWriters", "error", message, "use backend isvc-canary")
 
 
-def kserve_version(kube: Kube) -> tuple[int, int] | None:
+def kserve_version(kube: Objects) -> tuple[int, int] | None:
     """(major, minor) from the image tag of KServe's controller."""
     found = kube.get("apps/v1", "Deployment", "kserve-controller-manager", KSERVE_NAMESPACE)
     for container in (found or {}).get("spec", {}).get("template", {}).get("spec", {}).get("containers") or []:
@@ -253,7 +254,7 @@ def kserve_version(kube: Kube) -> tuple[int, int] | None:
     return None
 
 
-def _capacity(kube: Kube, namespace: str, name: str, canary: Canary) -> Iterator[Finding]:
+def _capacity(kube: Objects, namespace: str, name: str, canary: Canary) -> Iterator[Finding]:
     """Accelerators for the canary's pods, from the stable Deployment's own pod template."""
     found = kube.get(KSERVE, "InferenceService", name, namespace)
     if found is None:

@@ -88,7 +88,7 @@ class Threshold(Model):
     """One number of the canary held against fixed bounds, e.g. a p99 latency or the draft head's acceptance length."""
 
     query: str = Field(min_length=1)
-    """PromQL with one result; `$arm`, `$window`, `$release` and `$baseline` are filled in."""
+    """PromQL with one result; `$arm`, `$stable`, `$window`, `$release` and `$baseline` are filled in."""
     success: Bound
     failure: Bound | None = None
     """None: whatever is no success is a failure. Between the two bounds a measurement is inconclusive."""
@@ -263,6 +263,14 @@ class GatewayTarget(Model):
     backend: Literal["gateway"] = "gateway"
     url: str = Field(pattern=r"^https?://")
     """Administrative address of the gateway."""
+    deployment: str = Field(min_length=1, max_length=128)
+    """Name under which clients ask for the agent."""
+    harness: str = ""
+    """The candidate's harness as `NAME`, `NAME@POINTER` or `NAME@sha256:…`; "" keeps the stable one's."""
+    engine: str = ""
+    """Logical name of the engine that serves the candidate's model; "" keeps the primary."""
+    urgent: bool = False
+    """At promotion running conversations change over at their next message."""
 
 
 Target = Annotated[
@@ -285,7 +293,7 @@ class Arms(Model):
 
 
 class RolloutSpec(Model):
-    """A rollout from first weight to promotion. Everything but `paused` and `abort` is fixed once it exists."""
+    """A rollout from first weight to promotion. Everything but `paused`, `promote` and `abort` is fixed once it exists."""
 
     release: str = Field(min_length=1)
     """Digest or name of the candidate release."""
@@ -301,6 +309,8 @@ class RolloutSpec(Model):
     progress_deadline: Duration = 600.0
     """Seconds until a wanted split or a ready canary must be there; past it the rollout aborts."""
     paused: bool = False
+    promote: bool = False
+    """Goes on without waiting: every pause is skipped, no measurement is."""
     abort: bool = False
 
     @model_validator(mode="after")

@@ -132,6 +132,8 @@ class Observation:
     measurements: tuple[Measurement, ...] = ()
     note: str = ""
     """What the backend says about the split or the canary, for the message."""
+    promote: bool = False
+    """Someone wants it to go on without waiting."""
 
 
 @dataclass(frozen=True, slots=True)

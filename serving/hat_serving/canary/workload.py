@@ -13,7 +13,7 @@ import copy
 from typing import Any
 
 from hat_serving.canary.errors import BackendError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.spec import Canary
 
 KSERVE = "serving.kserve.io/v1beta1"
@@ -37,7 +37,7 @@ FRAMEWORKS = (
 class Workload:
     """One InferenceService and its canary."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str, canary: Canary) -> None:
+    def __init__(self, kube: Objects, namespace: str, name: str, canary: Canary) -> None:
         self._kube, self._namespace = kube, namespace
         self.name, self.canary = name, canary
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from hat_serving.canary.errors import BackendError
 from hat_serving.canary.spec import (
     GatewayTarget,
     HttpRouteTarget,
@@ -25,7 +26,7 @@ from hat_serving.canary.spec import (
 )
 
 if TYPE_CHECKING:
-    from hat_serving.canary.kube import Kube
+    from hat_serving.canary.kube import Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +67,29 @@ class TrafficBackend(Protocol):
         """Takes the canary's workload away. Called only while it has no traffic; repeated until seen."""
 
 
-def backend_for(spec: RolloutSpec, kube: Kube, namespace: str) -> TrafficBackend:
-    """The backend of a rollout's target."""
+def backend_for(spec: RolloutSpec, kube: Objects | None, namespace: str) -> TrafficBackend:
+    """The backend of a rollout's target; only `gateway` does without `kube`."""
     from hat_serving.canary.backends import gateway, httproute, isvc_canary, knative, llmisvc
 
-    match spec.target:
+    target = spec.target
+    if isinstance(target, GatewayTarget):
+        return gateway.connect(
+            target.url,
+            target.deployment,
+            arm=spec.arms.canary,
+            release=spec.release,
+            harness=target.harness,
+            engine=target.engine,
+            urgent=target.urgent,
+        )
+    if kube is None:
+        raise BackendError(f"backend {target.backend} needs a cluster", cure="use backend gateway without one")
+    match target:
         case HttpRouteTarget():
-            return httproute.HttpRoute(kube, namespace, spec.target)
+            return httproute.HttpRoute(kube, namespace, target)
         case IsvcCanaryTarget():
-            return isvc_canary.IsvcCanary(kube, namespace, spec.target)
+            return isvc_canary.IsvcCanary(kube, namespace, target)
         case KnativeTarget():
-            return knative.Knative(kube, namespace, spec.target)
+            return knative.Knative(kube, namespace, target)
         case LlmGroupTarget():
-            return llmisvc.LlmGroup(kube, namespace, spec.target)
-        case GatewayTarget():
-            return gateway.connect(spec.target.url)
+            return llmisvc.LlmGroup(kube, namespace, target)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hat_serving.canary.backends import Reading
 from hat_serving.canary.backends.routes import RouteSplit
 from hat_serving.canary.errors import BackendError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.spec import HttpRouteTarget
 from hat_serving.canary.workload import Workload
 
@@ -21,7 +21,7 @@ class HttpRoute:
     settle = 1.0
     """A gateway reports a route a moment before its proxies follow it."""
 
-    def __init__(self, kube: Kube, namespace: str, target: HttpRouteTarget) -> None:
+    def __init__(self, kube: Objects, namespace: str, target: HttpRouteTarget) -> None:
         self._kube, self._namespace, self._target = kube, namespace, target
         self._workload: Workload | None = None
         if target.inference_service and target.canary:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hat_serving.canary.backends import Reading
 from hat_serving.canary.backends.routes import RouteSplit
 from hat_serving.canary.errors import BackendError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.spec import IsvcCanaryTarget
 from hat_serving.canary.workload import Workload
 
@@ -19,7 +19,7 @@ class IsvcCanary:
 
     settle = 1.0
 
-    def __init__(self, kube: Kube, namespace: str, target: IsvcCanaryTarget) -> None:
+    def __init__(self, kube: Objects, namespace: str, target: IsvcCanaryTarget) -> None:
         self._kube, self._namespace = kube, namespace
         self._workload = Workload(kube, namespace, target.inference_service, target.canary)
 

@@ -12,7 +12,7 @@ import json
 
 from hat_serving.canary.backends import Reading
 from hat_serving.canary.errors import BackendError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.spec import GROUP, KnativeTarget
 from hat_serving.canary.workload import KSERVE, Workload, canary_predictor, storage_uri
 
@@ -24,7 +24,7 @@ class Knative:
 
     settle = 0.0
 
-    def __init__(self, kube: Kube, namespace: str, target: KnativeTarget) -> None:
+    def __init__(self, kube: Objects, namespace: str, target: KnativeTarget) -> None:
         self._kube, self._namespace, self._target = kube, namespace, target
         self._workload = Workload(kube, namespace, target.inference_service, target.canary)
 

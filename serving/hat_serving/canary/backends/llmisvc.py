@@ -11,7 +11,7 @@ from __future__ import annotations
 from hat_serving.canary.backends import Reading
 from hat_serving.canary.backends.routes import GATEWAY_API, not_in_force, percent_of
 from hat_serving.canary.errors import BackendError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.spec import GROUP, LlmGroupTarget
 
 LLM = "serving.kserve.io/v1alpha2"
@@ -25,7 +25,7 @@ class LlmGroup:
 
     settle = 6.0
 
-    def __init__(self, kube: Kube, namespace: str, target: LlmGroupTarget) -> None:
+    def __init__(self, kube: Objects, namespace: str, target: LlmGroupTarget) -> None:
         self._kube, self._namespace = kube, namespace
         self.stable, self.canary = target.stable, target.canary_member
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hat_serving.canary.errors import BackendError
-from hat_serving.canary.kube import Kube, Manifest
+from hat_serving.canary.kube import Manifest, Objects
 
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 
@@ -17,7 +17,7 @@ GATEWAY_API = "gateway.networking.k8s.io/v1"
 class RouteSplit:
     """The split of one HTTPRoute between two Services, in every rule that leads to either."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str, stable: str, canary: str) -> None:
+    def __init__(self, kube: Objects, namespace: str, name: str, stable: str, canary: str) -> None:
         self._kube, self._namespace = kube, namespace
         self.name, self.stable, self.canary = name, stable, canary
 

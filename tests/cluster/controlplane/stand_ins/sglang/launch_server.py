@@ -38,7 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path == "/metrics":
             extra = "".join(f',{key}="{value}"' for key, value in json.loads(self.options.extra_metric_labels).items())
-            lines = [f'sglang:http_responses_total{{status="{k}"{extra}}} {n}' for k, n in sorted(COUNTS.items())]
+            lines = [f'sglang:http_responses_total{{status_code="{k}"{extra}}} {n}' for k, n in sorted(COUNTS.items())]
             self._send(200, "\n".join([*lines, ""]).encode(), "text/plain")
             return
         status = self._status()
