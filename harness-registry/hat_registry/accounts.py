@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from hat_registry import clock, ledger
@@ -37,13 +37,16 @@ Permission = Literal[
     "traces",
     "policy",
     "accounts",
+    "run",
 ]
 
 PERMISSIONS: dict[Role, frozenset[Permission]] = {
     "viewer": frozenset({"read"}),
     "reviewer": frozenset({"read", "label", "traces"}),
-    "editor": frozenset({"read", "push", "propose", "evidence", "traces", "mute"}),
-    "approver": frozenset({"read", "push", "propose", "evidence", "approve", "move", "rollback", "traces", "mute"}),
+    "editor": frozenset({"read", "push", "propose", "evidence", "traces", "mute", "run"}),
+    "approver": frozenset(
+        {"read", "push", "propose", "evidence", "approve", "move", "rollback", "traces", "mute", "run"}
+    ),
     "admin": frozenset(
         {
             "read",
@@ -58,6 +61,7 @@ PERMISSIONS: dict[Role, frozenset[Permission]] = {
             "traces",
             "policy",
             "accounts",
+            "run",
         }
     ),
 }
@@ -85,6 +89,21 @@ class Actor:
             return False
         roles = self.grants.get("*", frozenset()) | (self.grants.get(harness, frozenset()) if harness else frozenset())
         return any(permission in PERMISSIONS[role] for role in roles)
+
+    def may_some(self, permission: Permission) -> bool:
+        """Whether the account has `permission` on anything at all."""
+        return any(self.may(permission, harness) for harness in (None, *self.grants))
+
+    def names(self, permission: Permission = "read") -> frozenset[str] | None:
+        """The harness names on which the account has `permission`; None where it has it on all."""
+        if self.may(permission):
+            return None
+        return frozenset(name for name in self.grants if name != "*" and self.may(permission, name))
+
+    def require_some(self, permission: Permission) -> None:
+        """Raise ForbiddenError unless `may_some`: for lists, which then hold only what the account may see."""
+        if not self.may_some(permission):
+            self.require(permission)
 
     def require(self, permission: Permission, harness: str | None = None) -> None:
         """Raise ForbiddenError, naming the roles that would do, unless `may`."""
@@ -147,16 +166,31 @@ def take(tx: Connection, actor: Actor, name: str, role: Role, harness: str = "*"
         )
 
 
+def set_active(tx: Connection, actor: Actor, name: str, active: bool) -> bool:
+    """Shut an account out, or let it in again; its sessions and tokens end at once. False when nothing changed."""
+    actor.require("accounts")
+    found = tx.execute(select(account.c.active).where(account.c.id == name)).first()
+    if found is None:
+        raise NotFoundError(f"no account {name[:128]}")
+    if bool(found.active) == active:
+        return False
+    if not active:
+        here = (grant.c.workspace == actor.workspace, grant.c.role == "admin", grant.c.account != name)
+        others = select(func.count()).select_from(grant).join(account, account.c.id == grant.c.account)
+        if tx.execute(others.where(*here, account.c.active)).scalar_one() == 0:
+            raise ConflictError(f"{name} is the last admin of {actor.workspace}", cure="make another admin first")
+    tx.execute(update(account).where(account.c.id == name).values(active=active))
+    data = {"change": "let in again" if active else "shut out"}
+    ledger.append(tx, actor.workspace, actor.account, "account", name, data)
+    return True
+
+
 def actor_of(tx: Connection, name: str, workspace: str, scopes: Iterable[str] | None = None) -> Actor:
     """The actor for an account that has been authenticated by other means."""
-    found = tx.execute(select(account.c.active).where(account.c.id == name)).first()
-    if found is None or not found.active:
+    held = tx.execute(_HELD, {"name": name, "workspace": workspace}).all()
+    if not held or not held[0].active:
         raise AuthenticationError("sign in again")
-    held: dict[str, set[Role]] = {}
-    for row in tx.execute(select(grant).where(grant.c.account == name, grant.c.workspace == workspace)):
-        held.setdefault(row.harness, set()).add(row.role)
-    limits = frozenset(scopes) if scopes is not None else None
-    return Actor(name, workspace, {harness: frozenset(roles) for harness, roles in held.items()}, limits)
+    return _actor(name, workspace, held, scopes)
 
 
 def sign_in(tx: Connection, name: str, password: str, workspace: str) -> Actor:
@@ -204,7 +238,7 @@ def issue_token(
 ) -> tuple[str, str]:
     """A new token of the actor's own account: (id, secret). The secret is not kept and never shown again."""
     limited = sorted(set(scopes))
-    beyond = [scope for scope in limited if not any(actor.may(scope, harness) for harness in (None, *actor.grants))]
+    beyond = [scope for scope in limited if not actor.may_some(scope)]
     if beyond:
         raise ForbiddenError(f"{actor.account} cannot pass on {', '.join(beyond)}", cure="ask for fewer scopes")
     identity, secret = secrets.token_hex(8), TOKEN_PREFIX + secrets.token_urlsafe(32)
@@ -239,13 +273,43 @@ def revoke_token(tx: Connection, actor: Actor, identity: str) -> None:
 
 def by_token(tx: Connection, secret: str) -> Actor:
     """The actor of a bearer token. Raises AuthenticationError for an unknown, expired or revoked one."""
-    found = tx.execute(select(token).where(token.c.secret_hash == _hash(secret))).first()
-    if found is None or found.revoked_at is not None:
+    rows = tx.execute(_BY_TOKEN, {"secret": _hash(secret)}).all()
+    if not rows or rows[0].revoked_at is not None:
         raise AuthenticationError("the token is not valid")
+    found = rows[0]
     if found.expires_at is not None and found.expires_at <= clock.text(clock.now()):
         raise AuthenticationError("the token has expired")
-    return actor_of(tx, found.account, found.workspace, json.loads(found.scopes))
+    if not found.active:
+        raise AuthenticationError("sign in again")
+    return _actor(found.id, found.workspace, rows, json.loads(found.scopes))
+
+
+def _actor(name: str, workspace: str, rows: Iterable[Any], scopes: Iterable[str] | None) -> Actor:
+    held: dict[str, set[Role]] = {}
+    for row in rows:
+        if row.role is not None:
+            held.setdefault(row.harness, set()).add(row.role)
+    limits = frozenset(scopes) if scopes is not None else None
+    return Actor(name, workspace, {harness: frozenset(roles) for harness, roles in held.items()}, limits)
 
 
 def _hash(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
+
+
+_HELD = (
+    select(account.c.active, grant.c.harness, grant.c.role)
+    .outerjoin(grant, and_(grant.c.account == account.c.id, grant.c.workspace == bindparam("workspace")))
+    .where(account.c.id == bindparam("name"))
+)
+_BY_TOKEN = (
+    select(
+        account.c.id, account.c.active, token.c.workspace, token.c.scopes, token.c.expires_at, token.c.revoked_at,
+        grant.c.harness, grant.c.role,
+    )
+    .select_from(token)
+    .join(account, account.c.id == token.c.account)
+    .outerjoin(grant, and_(grant.c.account == token.c.account, grant.c.workspace == token.c.workspace))
+    .where(token.c.secret_hash == bindparam("secret"))
+)  # fmt: skip
+"""Both are one statement each: they run for every request."""

@@ -5,6 +5,8 @@
     ├── ProfileError      a profile says something that no step understands; lists every problem at once
     ├── RunConflictError       a run of that name stands already, is running, or was saved under another config
     ├── RunNotFoundError       no run of that name
+    ├── ScheduleError          a cron schedule that is not understood or never comes due
+    ├── RemoteError            a cluster's workflow engine does not answer, or refuses; carries what it said
     ├── StepFailedError        a step ended with an error; carries the step's own kind
     └── InterruptedRunError       somebody pressed Ctrl-C; the run can be resumed
 
@@ -59,6 +61,20 @@ class RunNotFoundError(PipelineError):
     """There is no run of that name."""
 
     kind: Kind = "invalid_input"
+
+
+class ScheduleError(PipelineError):
+    """A cron schedule is not understood."""
+
+    kind: Kind = "invalid_input"
+
+
+class RemoteError(PipelineError):
+    """A workflow engine on a cluster does not answer or refuses; `kind` says which."""
+
+    def __init__(self, message: str, *, kind: Kind = "unavailable", place: str = "", cure: str = "") -> None:
+        super().__init__(message, place=place, cure=cure)
+        self.kind = kind
 
 
 class StepFailedError(PipelineError):

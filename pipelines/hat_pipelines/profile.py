@@ -94,6 +94,11 @@ def load(path: Path, overrides: Sequence[str] = (), *, imported: bool = False) -
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ProfileError(str(path), [Problem(path.name, 0, f"cannot be read: {reason}")]) from None
+    return loads(text, path, overrides, imported=imported)
+
+
+def loads(text: str, path: Path, overrides: Sequence[str] = (), *, imported: bool = False) -> Profile:
+    """`load` from a text; errors call it `path`."""
     document = parse(text, path.name)
     if isinstance(document, Problem):
         raise ProfileError(str(path), [document])
