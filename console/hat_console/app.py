@@ -90,7 +90,7 @@ def _identify(request: Request, registry: Registry, settings: ConsoleSettings) -
     browser = sessions.read(request)
     if browser is not None:
         request.state.actor, request.state.csrf = browser.actor, browser.csrf
-    elif settings.open_access:
+    elif settings.open_access and not (request.url.path.startswith("/api/") and request.method not in UNSAFE):
         with registry.database.read() as tx:
             empty = tx.execute(select(account.c.id).limit(1)).first() is None
         if empty:

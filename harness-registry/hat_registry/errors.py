@@ -6,6 +6,7 @@
     ├── ConflictError         somebody else was faster, or the state does not allow it; says who and when
     ├── ForbiddenError        the account may not; says which role may
     ├── AuthenticationError   no, wrong or expired credentials
+    ├── LimitedError          too many requests or attempts; `retry_after_s` says how long to wait
     ├── GateError             a gate failed or has no evidence
     ├── LedgerError           a row of the ledger was changed, removed or reordered
     └── StoreError            the database or the blob store cannot be reached or is full
@@ -50,6 +51,13 @@ class AuthenticationError(RegistryError):
     """Credentials are absent, wrong, expired or revoked. Says no more than that."""
 
     kind: Kind = "forbidden"
+
+
+class LimitedError(RegistryError):
+    """Too many requests or attempts in a short time."""
+
+    kind: Kind = "exhausted"
+    retry_after_s: int = 1
 
 
 class GateError(RegistryError):

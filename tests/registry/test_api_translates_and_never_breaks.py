@@ -14,6 +14,7 @@ from hat_harness.digest import harness_digest
 from hat_harness.load import load_harness
 from hat_registry import accounts
 from hat_registry.api.app import create_app
+from hat_registry.api.limits import Buckets
 from hat_registry.archive import read_folder, write_tar
 from hat_registry.client import Client, ClientError
 from hat_registry.errors import InvalidError
@@ -49,6 +50,7 @@ def pushed(api: TestClient, headers: dict[str, str]) -> dict[str, object]:
 
 def test_without_credentials_every_route_answers_401(api: TestClient) -> None:
     schema = api.get("/api/v1/openapi.json").json()
+    api.app.state.wrong = Buckets(1000, 1000)  # type: ignore[attr-defined]  # the client types its app as a callable
     for path, operations in schema["paths"].items():
         for method in operations:
             filled = path.replace("{name}", "x").replace("{selector}", "x").replace("{pointer}", "x")

@@ -1,6 +1,6 @@
 """Errors over HTTP: problem+json (RFC 9457) with a closed `kind`, never a traceback, never a secret.
 
-invalid_input 422 · not found 404 · conflict 409 · forbidden 403 · not signed in 401 · check_failed 409
+invalid_input 422 · not found 404 · too many requests 429 · conflict 409 · forbidden 403 · not signed in 401 · check_failed 409
 unavailable 503 · exhausted 507 · internal 500
 """
 
@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from hat_harness.errors import LoadError, PlatformError
-from hat_registry.errors import AuthenticationError, NotFoundError
+from hat_registry.errors import AuthenticationError, LimitedError, NotFoundError
+from hat_registry.logs import TRACE
 
 log = logging.getLogger("hatstack.registry")
 STATUS = {
@@ -35,6 +36,9 @@ KINDS_OF_STATUS = {404: "invalid_input", 405: "usage", 413: "invalid_input", 415
 
 def response(status: int, kind: str, title: str, **more: Any) -> JSONResponse:
     """One problem document."""
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if status in {429, 503}:
+        headers["Retry-After"] = str(more.pop("retry_after_s", 1))
     body = {
         "type": "about:blank",
         "status": status,
@@ -42,9 +46,6 @@ def response(status: int, kind: str, title: str, **more: Any) -> JSONResponse:
         "title": title,
         **{k: v for k, v in more.items() if v},
     }
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    if status in {429, 503}:
-        headers["Retry-After"] = "1"
     return JSONResponse(body, status, headers=headers, media_type="application/problem+json")
 
 
@@ -58,6 +59,8 @@ def install(app: FastAPI) -> None:
             status = 404
         elif isinstance(error, AuthenticationError):
             status = 401
+        if isinstance(error, LimitedError):
+            return response(429, error.kind, error.message, cure=error.cure, retry_after_s=error.retry_after_s)
         problems = [str(one) for one in error.problems] if isinstance(error, LoadError) else None
         return response(status, error.kind, error.message, place=error.place, cure=error.cure, problems=problems)
 
@@ -75,7 +78,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _other(request: Request, error: Exception) -> JSONResponse:
-        identity = uuid.uuid4().hex[:12]
+        identity = TRACE.get() or uuid.uuid4().hex
         log.error("unexpected error %s in %s %s", identity, request.method, request.url.path, exc_info=error)
         return response(500, "internal", "something went wrong on the server", place=identity, cure="look into its log")
 
