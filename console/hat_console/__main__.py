@@ -9,6 +9,8 @@ from pathlib import Path
 import uvicorn
 
 from hat_console.app import ConsoleSettings, create_app
+from hat_pipelines.desk.catalogue import Catalogue
+from hat_pipelines.desk.desk import Desk, Settings
 from hat_registry.registry import Registry
 
 
@@ -33,6 +35,15 @@ def main() -> None:
     parser.add_argument("--read-only", action="store_true")
     parser.add_argument("--behind-tls", action="store_true", help="mark cookies as HTTPS only")
     parser.add_argument("--runs", type=Path, default=None, help="runs directory whose evaluations are shown")
+    parser.add_argument("--rollouts", default="", help="`cluster`, or a folder of canary rollouts to show")
+    parser.add_argument("--profiles", type=Path, default=None, help="folder of profiles that runs are started by")
+    parser.add_argument("--harnesses", type=Path, default=None, help="folder of harnesses that runs are started with")
+    parser.add_argument("--pipeline", action="append", default=[], help="module of a pipeline of one's own")
+    parser.add_argument("--cache", type=Path, default=None, help="folder of results of finished steps")
+    parser.add_argument("--at-a-time", type=int, default=1, help="runs on this machine at a time; others wait")
+    parser.add_argument("--tracking", default="", help="MLflow's tracking URI for the steps of runs")
+    parser.add_argument("--mlflow", default="", help="URL of MLflow's pages, for links")
+    parser.add_argument("--remote", action="append", default=[], metavar="KEY=VALUE", help="a cluster for runs: docs")
     given = parser.parse_args()
     if given.open and given.host not in {"127.0.0.1", "::1", "localhost"}:
         parser.error("--open is for loopback; make an account instead")
@@ -45,8 +56,35 @@ def main() -> None:
         read_only=given.read_only,
         secure_cookies=given.behind_tls,
         runs=given.runs,
+        rollouts=given.rollouts,
+        links=_links(given),
     )
-    uvicorn.run(create_app(registry, settings), host=given.host, port=given.port, log_level="warning")
+    desk = _desk(registry, given)
+    if desk is not None:
+        desk.start()
+    uvicorn.run(create_app(registry, settings, desk), host=given.host, port=given.port, log_level="warning")
+    if desk is not None:
+        desk.stop()
+
+
+def _links(given: argparse.Namespace) -> dict[str, str]:
+    """Where a run can also be seen."""
+    told = dict(text.partition("=")[::2] for text in given.remote)
+    found = {name: told[f"{name}_page"] for name in ("kfp", "argo") if told.get(f"{name}_page")}
+    return {**found, "mlflow": given.mlflow} if given.mlflow else found
+
+
+def _desk(registry: Registry, given: argparse.Namespace) -> Desk | None:
+    """The desk that starts runs; None without a runs directory, profiles or harnesses, or while nothing may change."""
+    if given.read_only or not (given.runs and given.profiles and given.harnesses):
+        return None
+    catalogue = Catalogue(given.profiles, given.harnesses, tuple(given.pipeline))
+    environment = {"MLFLOW_TRACKING_URI": given.tracking} if given.tracking else {}
+    remote = dict(text.partition("=")[::2] for text in given.remote)
+    settings = Settings(
+        root=given.runs, cache=given.cache, limit=given.at_a_time, environment=environment, remote=remote
+    )
+    return Desk(registry.database, catalogue, settings)
 
 
 if __name__ == "__main__":

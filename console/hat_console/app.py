@@ -15,10 +15,22 @@ from sqlalchemy import select
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hat_console.pages import evaluations, harnesses, history, labels, people, proposals, releases
+from hat_console.pages import (
+    canaries,
+    evaluations,
+    harnesses,
+    history,
+    labels,
+    people,
+    pipelines,
+    proposals,
+    releases,
+    runs,
+)
 from hat_console.session import Guesses, Sessions, check_change
 from hat_console.view import Views, wants_json
 from hat_harness.errors import PlatformError
+from hat_pipelines.desk.desk import Desk
 from hat_registry import accounts
 from hat_registry.api.app import create_app as create_api
 from hat_registry.api.problem import STATUS
@@ -43,6 +55,10 @@ class ConsoleSettings(BaseModel):
     """Only over HTTPS; on behind TLS."""
     runs: Path | None = None
     """Runs directory whose evaluations are shown; None: none are."""
+    links: dict[str, str] = Field(default_factory=dict)
+    """Where a run can also be seen: base URLs of `mlflow`, `kfp` (run details), `argo` (workflows)."""
+    rollouts: str = ""
+    """Where canary rollouts are: `cluster`, or a folder; empty: none are shown."""
 
 
 class Identify:
@@ -63,8 +79,8 @@ class Identify:
         await self._app(scope, receive, send)
 
 
-def create_app(registry: Registry, settings: ConsoleSettings) -> FastAPI:
-    """The API and the pages over `registry`."""
+def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None = None) -> FastAPI:
+    """The API and the pages over `registry`; without a desk no runs are started from pages."""
     app = create_api(registry, open_access=settings.open_access, read_only=settings.read_only)
     app.state.views = Views()
     app.state.sessions = Sessions(registry, settings.session_key, secure=settings.secure_cookies)
@@ -72,9 +88,11 @@ def create_app(registry: Registry, settings: ConsoleSettings) -> FastAPI:
     static = str(files(__package__).joinpath("static"))
     app.mount("/static", StaticFiles(directory=static), name="static")
     app.state.runs = settings.runs
-    for pages in (harnesses, proposals, history, releases, people, evaluations, labels):
+    app.state.desk, app.state.links = desk, settings.links
+    app.state.rollouts = canaries.connect(settings.rollouts) if settings.rollouts else None
+    for pages in (harnesses, proposals, history, releases, canaries, people, evaluations, labels, pipelines, runs):
         app.include_router(pages.router, include_in_schema=False)
-    for resources in (evaluations, labels):
+    for resources in (canaries, evaluations, labels, pipelines, runs):
         app.include_router(resources.api)
 
     app.add_middleware(Identify, registry=registry, settings=settings)

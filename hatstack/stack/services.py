@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hatstack import paths
+
 ORDER = ("tools", "engine", "mlflow", "console", "gateway")
 PORTS: Mapping[str, int] = {"console": 8700, "gateway": 8710, "engine": 8720, "mlflow": 8730, "tools": 8740}
 
@@ -60,7 +62,11 @@ def services(plan: Plan, ports: Mapping[str, int]) -> tuple[Service, ...]:
     store = ("--backend-store-uri", plan.mlflow_uri, "--artifacts-destination", str(plan.artifacts))
     made["mlflow"] = Service("mlflow", ports["mlflow"], (*python, *server, *store), "/health", 120.0)
     console = ("hat_console", "--data", str(plan.data / "registry"), "--port", str(ports["console"]), "--open")
-    shown = ("--runs", str(plan.artifacts.parent))
+    runs = plan.artifacts.parent
+    shown = ("--runs", str(runs), "--cache", str(paths.cache_dir(runs)), "--profiles", str(paths.shipped("profiles")))
+    shown += ("--harnesses", str(paths.shipped("harnesses")), "--tracking", plan.mlflow_uri)
+    if "mlflow" not in plan.without:
+        shown += ("--mlflow", f"http://127.0.0.1:{ports['mlflow']}")
     made["console"] = Service("console", ports["console"], (*python, *console, *shown), "/healthz")
     engine = plan.engine_url or (f"http://127.0.0.1:{ports['engine']}" if plan.model is not None else "")
     if engine:

@@ -105,6 +105,10 @@ class Desk:
         self.catalogue.profile(order)
         return self.store.schedule(workspace, account, name, text, order, self._now())
 
+    def switch(self, workspace: str, name: str, enabled: bool) -> None:
+        """Switch a schedule on or off; what came due meanwhile is not made up for."""
+        self.store.enable(workspace, name, enabled, self._now())
+
     # ---- the loop -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
