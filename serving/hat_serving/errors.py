@@ -6,6 +6,7 @@
     ├── MovedError        another replica has the conversation, or it went on meanwhile
     ├── UpstreamError     an engine or a tool does not answer
     ├── SettingsError     settings that cannot work; names the setting
+    ├── SteeringError     a change of arms or weights that their present state does not allow
     └── RolloutError      a canary that cannot go on; says what would let it
 
 Not here: failures inside a turn; those are events of the session (hat_harness.events.Failure).
@@ -48,6 +49,12 @@ class SettingsError(ServingError):
     """A setting is missing or contradicts another."""
 
     kind: Kind = "invalid_input"
+
+
+class SteeringError(ServingError):
+    """Arms and weights as they stand do not allow the change; nothing was changed."""
+
+    kind: Kind = "conflict"
 
 
 class RolloutError(ServingError):

@@ -38,7 +38,7 @@ STEPS = [
 def spec(**changes: Any) -> RolloutSpec:
     raw = {
         "release": "r2",
-        "target": {"backend": "gateway", "url": "http://gateway"},
+        "target": {"backend": "gateway", "url": "http://gateway", "deployment": "chat"},
         "steps": STEPS,
         "metrics": [METRIC],
         "prometheus": {"url": "http://prometheus"},

@@ -16,7 +16,7 @@ from hat_serving.canary.state import Measurement, State
 
 SPEC: dict[str, Any] = {
     "release": "r2",
-    "target": {"backend": "gateway", "url": "http://gateway"},
+    "target": {"backend": "gateway", "url": "http://gateway", "deployment": "chat"},
     "steps": [{"setWeight": 10}, {"analysis": {"deadline": "1h"}}],
     "metrics": [{"name": "m", "threshold": {"query": "q", "success": {"atMost": 1}}, "interval": "1s"}],
     "prometheus": {"url": "http://prometheus"},

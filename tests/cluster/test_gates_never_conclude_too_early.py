@@ -23,7 +23,7 @@ from hat_serving.canary.spec import Metric, RolloutSpec, parse_duration, read_sp
 BASE: dict[str, Any] = {
     "release": "r2",
     "baseline": "r1",
-    "target": {"backend": "gateway", "url": "http://gateway"},
+    "target": {"backend": "gateway", "url": "http://gateway", "deployment": "chat"},
     "steps": [{"setWeight": 10}],
     "prometheus": {"url": "http://prometheus"},
 }

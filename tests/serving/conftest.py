@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,20 @@ from aiohttp import web
 from hat_harness.spec import Activation, Harness, Hook, Prompt, Recovery, Retry, Tool
 from hat_registry.store.database import Database
 from hat_serving.experiment.assignment import Arm, Split
-from hat_serving.gateway.app import HttpSettings, create_app
+from hat_serving.gateway.__main__ import following
+from hat_serving.gateway.admin import Admin
+from hat_serving.gateway.app import HttpSettings, create_app, pseudonym
+from hat_serving.gateway.control import Control
 from hat_serving.gateway.conversations import Conversations
 from hat_serving.gateway.host import Host, HostLimits
 from hat_serving.gateway.live import Deployment, FolderSource, live_arm
+from hat_serving.gateway.steered import SteeredSource
 from hat_serving.gateway.toolbox import Bindings, Toolbox
 from hat_serving.gateway.traces import TraceWriter
 from hat_serving.gateway.upstream import Engine, Engines
 
 KEY = b"0123456789abcdef"
+ADMIN = "an-admin-token"
 Script = Callable[[dict[str, Any], web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -101,6 +107,7 @@ class World:
     tool_gate: asyncio.Event | None = None
     source: FolderSource = field(default_factory=FolderSource)
     host: Host | None = None
+    control: Control | None = None
     url: str = ""
     folder: Path = Path()
     muted: frozenset[str] = frozenset()
@@ -112,6 +119,11 @@ class World:
         body = {"model": "shop", "messages": [{"role": "user", "content": text}], **more}
         with self.client() as client:
             return client.post("/v1/chat/completions", json=body, headers={"X-Hatstack-Conversation": conversation})
+
+    def admin(self, method: str, path: str, body: Any = None, token: str = ADMIN) -> httpx.Response:
+        with self.client() as client:
+            headers = {"Authorization": f"Bearer {token}"}
+            return client.request(method, "/admin/v1" + path, json=body, headers=headers)
 
 
 def deploy(
@@ -156,27 +168,53 @@ async def _servers(world: World) -> tuple[web.AppRunner, str]:
 
 def build(world: World, base: str, database: Database, limits: HostLimits) -> Any:
     """The gateway's application over the scripted servers."""
-    engines = Engines({"": Engine(url=base, timeout_s=5)})
+    engines = Engines({"": Engine(url=base, timeout_s=5), "second": Engine(url=base, model="second", timeout_s=5)})
     bindings = Bindings.parse({"servers": {"s": {"http": base + "/tools/{tool}", "timeout_s": 1}}, "tools": {"*": "s"}})
     toolbox = Toolbox(bindings)
     traces = TraceWriter(world.folder / "traces")
+    world.control = Control(database)
+    source = SteeredSource(world.source, world.control)
     world.host = Host(
-        world.source,
+        source,
         engines,
         toolbox,
         conversations=Conversations(database),
         traces=traces,
         limits=limits,
-        muted=lambda: world.muted,
+        muted=lambda: world.muted | world.control.muted() if world.control else world.muted,
     )
+    host = world.host
+    admin = Admin(
+        world.control,
+        source,
+        database,
+        tokens=frozenset({hashlib.sha256(ADMIN.encode()).hexdigest()}),
+        pseudonym=lambda identity: pseudonym(KEY, identity),
+        engines=engines,
+        drain=lambda on: setattr(host, "draining", on),
+    )
+    control = world.control
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
-        async with engines, toolbox:
+        async with engines, toolbox, following(control, 0.05):
             yield
         traces.close()
 
-    return create_app(world.host, HttpSettings(pseudonym_key=KEY), life)
+    return create_app(world.host, HttpSettings(pseudonym_key=KEY), life, admin)
+
+
+@contextmanager
+def replica(world: World) -> Iterator[World]:
+    """Another gateway over the same database and harnesses."""
+    other = World(folder=world.folder, source=world.source, script=world.script)
+    database = Database(f"sqlite:///{world.folder}/gateway.db")
+    running = Running(other, database, HostLimits(open_turns=8, drain_s=5))
+    try:
+        yield other
+    finally:
+        running.stop()
+        database.close()
 
 
 class Running:

@@ -1,34 +1,56 @@
-"""Serve the gateway: `python -m hat_serving.gateway --data DIR --engine URL --harness NAME=FOLDER --tools URL`."""
+"""Serve the gateway: `python -m hat_serving.gateway --data DIR --engine URL --harness NAME=FOLDER --tools URL`.
+
+The admin API needs a token: hashes in `--admin-token-hashes`, else the one in `<data>/admin.token`, made at the first start.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import hashlib
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import uvicorn
 import yaml
 from starlette.applications import Starlette
 
+from hat_harness.errors import PlatformError
 from hat_registry.client import Client
 from hat_registry.store.database import Database
-from hat_serving.gateway.app import HttpSettings, create_app
+from hat_serving.gateway.admin import Admin
+from hat_serving.gateway.app import HttpSettings, create_app, pseudonym
+from hat_serving.gateway.control import Control
 from hat_serving.gateway.conversations import Conversations
 from hat_serving.gateway.host import Host, HostLimits
 from hat_serving.gateway.live import FolderSource, RegistrySource, Source
+from hat_serving.gateway.proxy import App, Proxy, fronted
+from hat_serving.gateway.steered import SteeredSource
 from hat_serving.gateway.toolbox import Bindings, Toolbox
 from hat_serving.gateway.traces import TraceWriter
 from hat_serving.gateway.upstream import Engine, Engines
+from hat_serving.gateway.usage import UsageWriter
+
+log = logging.getLogger("hatstack.gateway")
+FOLLOW_S = 0.5
+"""How often a replica looks for a new steering."""
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m hat_serving.gateway", description="The agent gateway.")
     parser.add_argument("--data", type=Path, required=True, help="folder for conversations, traces and keys")
-    parser.add_argument("--engine", required=True, help="address of an engine with OpenAI routes, without /v1")
+    parser.add_argument(
+        "--engine",
+        required=True,
+        action="append",
+        metavar="[NAME=]URL",
+        help="an engine with OpenAI routes, without /v1; the one without a name is the primary; may be repeated",
+    )
     parser.add_argument("--engine-model", default="default", help="model name that the engine expects")
     parser.add_argument(
         "--harness", action="append", default=[], metavar="NAME=FOLDER", help="serve a folder; may be repeated"
@@ -41,6 +63,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--token-hashes", type=Path, help="file with the SHA-256 (hex) of each bearer token, one a line"
     )
+    parser.add_argument(
+        "--admin-token-hashes", type=Path, help="file with the SHA-256 (hex) of each admin token, one a line"
+    )
+    parser.add_argument(
+        "--pass-through", action="store_true", help="pass /engines/NAME/v1/… on to the engines, without an agent"
+    )
     parser.add_argument("--open-turns", type=int, default=256)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8710)
@@ -49,29 +77,26 @@ def arguments() -> argparse.Namespace:
         parser.error("give either --harness NAME=FOLDER or --registry URL")
     if any("=" not in one for one in given.harness):
         parser.error("--harness is NAME=FOLDER")
+    if sum(not _named(one)[0] for one in given.engine) != 1:
+        parser.error("exactly one --engine has no name: the primary")
     return given
+
+
+def _named(engine: str) -> tuple[str, str]:
+    """(name, address) of an `--engine`."""
+    name, found, url = engine.partition("=")
+    return (name, url) if found and "/" not in name else ("", engine)
 
 
 def build(given: argparse.Namespace) -> Starlette:
     """The application for the arguments."""
     given.data.mkdir(parents=True, exist_ok=True)
-    source: Source
-    if given.registry:
-        client = Client(given.registry, given.data / "cache", token=os.environ.get("HATSTACK_TOKEN", ""))
-        source = RegistrySource(client, given.pointer)
-    else:
-        pairs = (one.partition("=") for one in given.harness)
-        source = FolderSource({name: Path(folder) for name, _, folder in pairs})
-    if given.bindings:
-        bindings = Bindings.parse(yaml.safe_load(given.bindings.read_text(encoding="utf-8")), str(given.bindings))
-    elif given.tools:
-        bindings = Bindings.parse({"servers": {"tools": {"mcp": given.tools}}, "tools": {"*": "tools"}})
-    else:
-        bindings = Bindings()
-    engines = Engines({"": Engine(url=given.engine, model=given.engine_model)})
-    toolbox = Toolbox(bindings)
+    engines = Engines({name: Engine(url=url, model=given.engine_model) for name, url in map(_named, given.engine)})
+    toolbox = Toolbox(_bindings(given))
     traces = TraceWriter(given.data / "traces")
     database = Database(given.database or f"sqlite:///{given.data / 'gateway.db'}")
+    control = Control(database)
+    source = SteeredSource(_source(given), control)
     host = Host(
         source,
         engines,
@@ -79,19 +104,89 @@ def build(given: argparse.Namespace) -> Starlette:
         conversations=Conversations(database),
         traces=traces,
         limits=HostLimits(open_turns=given.open_turns),
+        muted=control.muted,
+    )
+    key = pseudonym_key(given.data / "pseudonym.key")
+    admin = Admin(
+        control,
+        source,
+        database,
+        tokens=_hashes(given.admin_token_hashes) or own_token(given.data / "admin.token"),
+        pseudonym=lambda identity: pseudonym(key, identity),
+        engines=engines,
+        drain=lambda on: setattr(host, "draining", on),
     )
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
-        async with engines, toolbox:
+        async with engines, toolbox, following(control):
             yield
         traces.close()
         database.close()
 
-    tokens = frozenset(given.token_hashes.read_text(encoding="utf-8").split()) if given.token_hashes else frozenset()
-    return create_app(
-        host, HttpSettings(pseudonym_key=pseudonym_key(given.data / "pseudonym.key"), tokens=tokens), life
-    )
+    app = create_app(host, HttpSettings(pseudonym_key=key, tokens=_hashes(given.token_hashes)), life, admin)
+    app.state.collector = host.metrics.collector
+    return app
+
+
+def passing(app: Starlette, given: argparse.Namespace) -> App:
+    """The application with the engines' own routes before it, where they are asked for; the primary is `primary`."""
+    if not given.pass_through:
+        return app
+    engines = {name or "primary": Engine(url=url) for name, url in map(_named, given.engine)}
+    usage = UsageWriter(given.data / "usage")
+    proxy = Proxy(engines, tokens=_hashes(given.token_hashes), collector=app.state.collector, usage=usage)
+    return fronted(app, proxy)
+
+
+def _source(given: argparse.Namespace) -> Source:
+    if given.registry:
+        client = Client(given.registry, given.data / "cache", token=os.environ.get("HATSTACK_TOKEN", ""))
+        return RegistrySource(client, given.pointer)
+    pairs = (one.partition("=") for one in given.harness)
+    return FolderSource({name: Path(folder) for name, _, folder in pairs}, keep=given.data / "harnesses")
+
+
+def _bindings(given: argparse.Namespace) -> Bindings:
+    if given.bindings:
+        return Bindings.parse(yaml.safe_load(given.bindings.read_text(encoding="utf-8")), str(given.bindings))
+    if given.tools:
+        return Bindings.parse({"servers": {"tools": {"mcp": given.tools}}, "tools": {"*": "tools"}})
+    return Bindings()
+
+
+def _hashes(path: Path | None) -> frozenset[str]:
+    return frozenset(path.read_text(encoding="utf-8").split()) if path else frozenset()
+
+
+@asynccontextmanager
+async def following(control: Control, every_s: float = FOLLOW_S) -> AsyncIterator[None]:
+    """Follows the shared steering while the block runs, and takes this replica off the list at its end."""
+
+    async def follow() -> None:
+        while True:
+            try:
+                await asyncio.to_thread(control.sync)
+            except PlatformError as error:
+                log.warning("the steering stands as last known: %s", error.message)
+            await asyncio.sleep(every_s)
+
+    task = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with suppress(PlatformError):
+            await asyncio.to_thread(control.leave)
+
+
+def own_token(path: Path) -> frozenset[str]:
+    """The hash of the admin token in `path`, which is made at the first start and readable by its owner only."""
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(32), encoding="utf-8")
+    return frozenset({hashlib.sha256(path.read_text(encoding="utf-8").strip().encode()).hexdigest()})
 
 
 def pseudonym_key(path: Path) -> bytes:
@@ -108,7 +203,7 @@ def pseudonym_key(path: Path) -> bytes:
 def main() -> None:
     """Serve until the process is ended."""
     given = arguments()
-    uvicorn.run(build(given), host=given.host, port=given.port, log_level="warning", timeout_graceful_shutdown=25)
+    uvicorn.run(passing(build(given), given), host=given.host, port=given.port, log_level="warning", timeout_graceful_shutdown=25)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from hat_harness.errors import PlatformError
 from hat_serving.errors import RequestError
 from hat_serving.gateway import chat
+from hat_serving.gateway.admin import Admin
 from hat_serving.gateway.host import Answer, Host
 
 log = logging.getLogger("hatstack.gateway")
@@ -55,7 +56,9 @@ class HttpSettings(BaseModel):
     max_body: int = Field(default=1024 * 1024, ge=1024)
 
 
-def create_app(host: Host, settings: HttpSettings, lifespan: Callable[[], Any] | None = None) -> Starlette:
+def create_app(
+    host: Host, settings: HttpSettings, lifespan: Callable[[], Any] | None = None, admin: Admin | None = None
+) -> Starlette:
     """The application. `lifespan` gives an async context manager around its life (engines, tools, writers)."""
     routes = Routes(host, settings)
 
@@ -78,6 +81,7 @@ def create_app(host: Host, settings: HttpSettings, lifespan: Callable[[], Any] |
             Route("/healthz", routes.alive, methods=["GET"]),
             Route("/readyz", routes.ready, methods=["GET"]),
             Route("/metrics", routes.metrics, methods=["GET"]),
+            *(admin.routes(routes.translated) if admin is not None else ()),
         ],
     )
 
@@ -92,10 +96,18 @@ class Routes:
     def guarded(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Wrap a handler with authentication and the translation of errors."""
 
+        async def let_in(request: Request) -> Response:
+            if not self._let_in(request):
+                return _error(401, "forbidden", "not signed in", cure="send Authorization: Bearer <token>")
+            return await handler(request)
+
+        return self.translated(let_in)
+
+    def translated(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Wrap a handler with the translation of errors."""
+
         async def run(request: Request) -> Response:
             try:
-                if not self._let_in(request):
-                    return _error(401, "forbidden", "not signed in", cure="send Authorization: Bearer <token>")
                 return await handler(request)
             except PlatformError as error:
                 return _error(STATUS[error.kind], error.kind, error.message, error.place, error.cure)

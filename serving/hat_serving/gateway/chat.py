@@ -128,7 +128,9 @@ def read_room(body: Mapping[str, Any], room: str, pseudonym: Any) -> Parsed:
         if len(viewers) != len(bounded):
             raise RequestError("as many viewers as texts", place="viewers")
         event = ViewerMessage(bounded, viewers)
-    return Parsed(Ask(_text(body, "model"), key, viewer, event, room=dict(state or {}), room_id=room))
+    return Parsed(
+        Ask(_text(body, "model"), key, viewer, event, room=dict(state or {}), room_id=room, room_key=pseudonym(room))
+    )
 
 
 # ---- answers --------------------------------------------------------------------------------------------------

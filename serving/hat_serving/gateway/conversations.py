@@ -9,11 +9,11 @@ Not here: pseudonyms (the caller's unit is one already), retention (`forget`, `e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, Text, delete, insert, select, update
+from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, Text, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from hat_harness.codec import decode
@@ -22,6 +22,7 @@ from hat_harness.spec import Harness
 from hat_registry import clock
 from hat_registry.store.database import Database
 from hat_serving.errors import MovedError, ServingError
+from hat_serving.experiment import records
 
 metadata = MetaData()
 conversation = Table(
@@ -76,6 +77,7 @@ class Conversations:
         self._workspace = workspace
         with database.write() as tx:
             metadata.create_all(tx)
+            records.metadata.create_all(tx)
 
     def find(self, identity: str) -> Stored | None:
         """The conversation's head, or None."""
@@ -97,8 +99,11 @@ class Conversations:
             rows = tx.execute(query).all()
         return [(row.harness, [(at, kind, data) for at, kind, data in json.loads(row.events)]) for row in rows]
 
-    def append(self, head: Stored, events: Sequence[Timed]) -> Stored:
-        """Store one finished turn after `head.turns` turns. MovedError when the conversation went on elsewhere."""
+    def append(self, head: Stored, events: Sequence[Timed], also: Callable[[Connection], None] | None = None) -> Stored:
+        """Store one finished turn after `head.turns` turns, and what `also` writes, or nothing of both.
+
+        MovedError when the conversation went on elsewhere.
+        """
         at = clock.text(clock.now())
         number = head.turns + 1
         written = json.dumps(list(events), ensure_ascii=False)
@@ -126,6 +131,8 @@ class Conversations:
                 )
             except IntegrityError:
                 raise self._moved(head) from None
+            if also is not None:
+                also(tx)
         return replace(head, turns=number)
 
     def count(self, unit: str) -> int:
@@ -140,6 +147,7 @@ class Conversations:
             mine = (conversation.c.workspace == self._workspace, conversation.c.unit == unit)
             ids = list(tx.execute(select(conversation.c.id).where(*mine)).scalars())
             self._drop(tx, ids)
+            records.forget(tx, self._workspace, unit)
         return len(ids)
 
     def expire(self, before: str, limit: int = 10_000) -> int:

@@ -21,14 +21,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from hat_harness import events as ev
 from hat_harness.digest import short
 from hat_harness.drive import run_async
-from hat_harness.hooks import compile_hooks
+from hat_harness.hooks import CompiledHooks, compile_hooks
 from hat_harness.ports import AsyncToolBackend
 from hat_harness.session import Session
+from hat_harness.spec import Harness
 from hat_harness.trace import Trace, TurnSummary, turns
 from hat_serving.errors import MovedError, OverloadedError
+from hat_serving.experiment import records
 from hat_serving.experiment.assignment import assign
 from hat_serving.gateway.conversations import Conversations, Stored, restore
-from hat_serving.gateway.live import Deployment, LiveArm, Source
+from hat_serving.gateway.live import Deployment, LiveArm, Move, Source, going_on
 from hat_serving.gateway.metrics import Metrics
 from hat_serving.gateway.toolbox import Toolbox
 from hat_serving.gateway.traces import TraceWriter
@@ -62,6 +64,8 @@ class Ask:
     history: tuple[tuple[str, str], ...] = ()
     room_id: str = ""
     """For mute only; never stored."""
+    room_key: str = ""
+    """Pseudonym of the room, for mute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,17 @@ class _Kept:
         self.seen = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A conversation at the beginning of a turn. `assigned`: arm by hash, of a new conversation only."""
+
+    session: Session
+    head: Stored
+    arm: LiveArm
+    move: Move = ""
+    assigned: str = ""
+
+
 class Host:
     """Runs turns. `conversations` None keeps them in memory only; `muted` says which rooms are silenced."""
 
@@ -120,6 +135,7 @@ class Host:
         self._traces = traces
         self._muted = muted
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._older: dict[str, tuple[Harness, CompiledHooks]] = {}
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -131,7 +147,7 @@ class Host:
             raise OverloadedError("too many turns are open", cure="try again in a second")
         deployment = self._source.deployment(ask.name)
         silenced = self._muted()
-        if silenced and (ask.room_id in silenced or "*" in silenced):
+        if silenced and not silenced.isdisjoint((ask.room_id, ask.room_key, "*")):
             return self._silent(ask, deployment)
         self._open += 1
         self._idle.clear()
@@ -156,7 +172,8 @@ class Host:
     # ---- one turn ---------------------------------------------------------------------------------------------
 
     async def _run(self, ask: Ask, deployment: Deployment, kept: _Kept, on_text: OnText | None) -> Answer:
-        session, head, arm = await self._conversation(ask, deployment, kept)
+        opened = await self._conversation(ask, deployment, kept)
+        session, head, arm = opened.session, opened.head, opened.arm
         model = self._engines.model({"x-hatstack-arm": arm.name}, arm.engine)
         first_text: list[float] = []
         began = time.monotonic()
@@ -172,10 +189,13 @@ class Host:
             await run_async(session, [ask.event], model, self._tools, _SessionClock(session.now), told)
             trace = session.trace
             fresh = trace.entries[kept.seen :]
+            answer = self._answer(ask, arm, trace, fresh)
+            seconds = time.monotonic() - began
             stored = head
             if self._store is not None:
                 timed = [(entry.at, entry.type, entry.data) for entry in fresh if entry.kind == "event"]
-                stored = await asyncio.to_thread(self._store.append, head, timed)
+                also = self._also(ask, deployment, opened, answer, first_text, seconds)
+                stored = await asyncio.to_thread(self._store.append, head, timed, also)
             else:
                 stored = replace(head, turns=head.turns + 1)
         except BaseException:
@@ -183,13 +203,14 @@ class Host:
             kept.session = kept.head = None
             raise
         kept.session, kept.head, kept.seen = session, stored, len(trace.entries)
-        answer = self._answer(ask, arm, trace, fresh)
-        self._record(answer, first_text, time.monotonic() - began)
+        self._record(answer, first_text, seconds)
+        if opened.move:
+            self._count_move(arm, opened.move)
         if self._traces is not None:
             self._traces.put(trace.model_copy(update={"entries": fresh, "segments": trace.segments[-1:]}))
         return answer
 
-    async def _conversation(self, ask: Ask, deployment: Deployment, kept: _Kept) -> tuple[Session, Stored, LiveArm]:
+    async def _conversation(self, ask: Ask, deployment: Deployment, kept: _Kept) -> _Opened:
         session, head = kept.session, kept.head
         if self._store is not None:
             stored = await asyncio.to_thread(self._store.find, ask.conversation)
@@ -197,7 +218,8 @@ class Host:
                 session, head = await asyncio.to_thread(self._restored, stored), stored
                 kept.seen = len(session.trace.entries)
         if session is None or head is None:
-            arm = self._assigned(ask.unit, deployment)
+            assigned = assign(ask.unit, deployment.split).name
+            arm = self._serving(assigned, deployment)
             if isinstance(self._tools, Toolbox):
                 await self._tools.admit(arm.harness)
             kept.seen = 0
@@ -210,41 +232,39 @@ class Host:
                 history=ask.history,
             )
             blank = Stored(ask.conversation, ask.unit, arm.name, arm.release, arm.digest, ask.room, 0, ask.history)
-            return session, blank, arm
+            return _Opened(session, blank, arm, assigned=assigned)
         if head.unit != ask.unit:
             raise MovedError("the conversation belongs to someone else", cure="use a conversation id of your own")
-        arm = self._present(head, deployment)
+        arm, move = self._present(head, deployment)
         if arm.digest != head.harness:
             session.switch(arm.harness, arm.hooks)
-        return session, replace(head, arm=arm.name, release=arm.release, harness=arm.digest), arm
+        return _Opened(session, replace(head, arm=arm.name, release=arm.release, harness=arm.digest), arm, move)
 
     def _restored(self, stored: Stored) -> Session:
         assert self._store is not None
         history = self._store.events(stored.id)
         return restore(stored, history, {digest: self._source.harness(digest) for digest, _ in history})
 
-    def _assigned(self, unit: str, deployment: Deployment) -> LiveArm:
-        """The arm of a new conversation; an aborted arm's units go to the control."""
-        name = assign(unit, deployment.split).name
-        if name in deployment.aborted or name not in deployment.arms:
-            return self._control(deployment)
-        return deployment.arms[name]
+    def _serving(self, name: str, deployment: Deployment) -> LiveArm:
+        """The arm that serves a new conversation of arm `name`; for an aborted arm the control stands in, counted."""
+        if name not in deployment.aborted and name in deployment.arms:
+            return deployment.arms[name]
+        self.metrics.fallbacks.labels(*self._labels(deployment.control)).inc()
+        return deployment.control
 
-    def _control(self, deployment: Deployment) -> LiveArm:
-        """The arm that serves in another's place; counted, so that the analysis can tell served from assigned."""
-        arm = deployment.arms[deployment.split.arms[0].name]
-        self.metrics.fallbacks.labels(self._workspace, short(arm.release), arm.name, short(arm.digest)).inc()
-        return arm
-
-    def _present(self, head: Stored, deployment: Deployment) -> LiveArm:
+    def _present(self, head: Stored, deployment: Deployment) -> tuple[LiveArm, Move]:
         """The arm of a running conversation: its own, with the harness it began with unless it must change now."""
-        arm = deployment.arms.get(head.arm)
-        if arm is None or head.arm in deployment.aborted:
-            return self._control(deployment)
-        if arm.digest == head.harness or arm.urgent:
-            return arm
-        harness = self._source.harness(head.harness)
-        return replace(arm, harness=harness, digest=head.harness, release=head.release, hooks=compile_hooks(harness))
+        going = going_on(deployment, head.arm, head.harness, head.release)
+        if not going.digest:
+            return going.arm, going.move
+        if going.digest not in self._older:
+            harness = self._source.harness(going.digest)
+            self._older[going.digest] = (harness, compile_hooks(harness))
+        harness, hooks = self._older[going.digest]
+        return replace(going.arm, harness=harness, digest=going.digest, hooks=hooks), going.move
+
+    def _labels(self, arm: LiveArm) -> tuple[str, str, str, str]:
+        return self._workspace, short(arm.release), arm.name, short(arm.digest)
 
     # ---- records ----------------------------------------------------------------------------------------------
 
@@ -262,8 +282,46 @@ class Host:
         summary = turns(trace.model_copy(update={"entries": fresh}))[-1]
         return Answer(ask.conversation, arm.name, arm.release, arm.digest, summary)
 
+    def _also(
+        self,
+        ask: Ask,
+        deployment: Deployment,
+        opened: _Opened,
+        answer: Answer,
+        first_text: list[float],
+        seconds: float,
+    ) -> Callable[[Any], None] | None:
+        """What is written beside the turn while arms are compared; None otherwise."""
+        if not deployment.exposes and not opened.move:
+            return None
+        summary = answer.turn
+        subject = records.rollout_subject(deployment.name, deployment.exposes)
+        record = records.TurnRecord(
+            deployment.name,
+            ask.conversation,
+            opened.head.turns + 1,
+            ask.unit,
+            opened.arm.name,
+            opened.arm.release,
+            opened.move,
+            summary.outcome,
+            seconds,
+            first_text[0] if first_text else None,
+            summary.prompt_tokens,
+            summary.completion_tokens,
+            len(summary.calls),
+            sum(call.failure not in ("", "none") for call in summary.calls),
+            ((subject, opened.assigned),) if opened.assigned and deployment.exposes else (),
+        )
+        return lambda tx: records.write(tx, self._workspace, record)
+
+    def _count_move(self, arm: LiveArm, move: str) -> None:
+        self.metrics.moves.labels(*self._labels(arm), move).inc()
+        if move in ("abort", "gone"):
+            self.metrics.fallbacks.labels(*self._labels(arm)).inc()
+
     def _silent(self, ask: Ask, deployment: Deployment) -> Answer:
-        arm = deployment.arms[deployment.split.arms[0].name]
+        arm = deployment.control
         summary = TurnSummary(index=0, event=type(ask.event).__name__, texts=(), outcome="silence", reason="muted")
         return Answer(ask.conversation, arm.name, arm.release, arm.digest, summary, muted=True)
 

@@ -6,10 +6,12 @@ registry is away the last good answer stands. Not here: assignment (experiment.a
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hat_harness.digest import harness_digest
 from hat_harness.hooks import CompiledHooks, compile_hooks
@@ -18,6 +20,7 @@ from hat_harness.spec import Harness
 from hat_registry.client import Client, ClientError
 from hat_serving.errors import RequestError, UpstreamError
 from hat_serving.experiment.assignment import Arm, Split
+from hat_serving.experiment.steering import Former
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,49 @@ class Deployment:
     arms: Mapping[str, LiveArm] = field(default_factory=dict)
     aborted: frozenset[str] = frozenset()
     """Arms that were taken back: everyone on them moves to the control at the next message."""
+    former: Mapping[tuple[str, str], Former] = field(default_factory=dict)
+    """(harness digest, release) → an arm that was replaced or withdrawn."""
+    revision: int = 0
+    """Of the steering; 0: none."""
+    exposes: int = 0
+    """The split that exposures are counted by; 0: there is nothing to compare and none is logged."""
+
+    @property
+    def control(self) -> LiveArm:
+        """The arm that has what the others leave."""
+        return self.arms[self.split.arms[0].name]
+
+
+Move = Literal["", "abort", "urgent", "promoted", "gone"]
+"""Why a running conversation changes arms: `promoted` renames the arm and changes nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """How a running conversation goes on."""
+
+    arm: LiveArm
+    move: Move = ""
+    digest: str = ""
+    """When set: the harness that the conversation began with, to be used instead of the arm's."""
+
+
+def going_on(deployment: Deployment, name: str, digest: str, release: str) -> Going:
+    """How a conversation on arm `name` with this harness and release goes on (CONTRACTS.md "Assignment, promotion, abort")."""
+    former = deployment.former.get((digest, release))
+    arm = deployment.arms.get(name)
+    taken_back = former is not None and former.state == "withdrawn"
+    if arm is not None and (arm.digest, arm.release) == (digest, release) and name not in deployment.aborted:
+        return Going(arm)
+    if (arm is not None and name in deployment.aborted) or taken_back:
+        return Going(deployment.control, "abort")
+    if arm is None:
+        same = next((one for one in deployment.arms.values() if (one.digest, one.release) == (digest, release)), None)
+        return Going(same, "promoted") if same is not None else Going(deployment.control, "gone")
+    if arm.urgent:
+        return Going(arm, "urgent")
+    engine = former.engine if former is not None else arm.engine
+    return Going(replace(arm, engine=engine, release=release), "", digest)
 
 
 class Source(Protocol):
@@ -54,6 +100,12 @@ class Source(Protocol):
     def harness(self, digest: str) -> Harness:
         """A harness that a running conversation is still on."""
 
+    def resolve(self, reference: str, name: str) -> tuple[str, Harness]:
+        """(`NAME@sha256:…`, harness) of `NAME`, `NAME@POINTER` or `NAME@sha256:…`; "" is what `name` serves by itself.
+
+        RequestError for what does not exist.
+        """
+
 
 def live_arm(name: str, harness: Harness, *, release: str = "", engine: str = "", urgent: bool = False) -> LiveArm:
     """An arm from a harness."""
@@ -61,13 +113,20 @@ def live_arm(name: str, harness: Harness, *, release: str = "", engine: str = ""
 
 
 class FolderSource:
-    """Harness folders by name, one arm each; `set` replaces a deployment in place (tests, canaries without a cluster)."""
+    """Harness folders by name, one arm each; `set` replaces a deployment in place.
 
-    def __init__(self, folders: Mapping[str, Path] | None = None) -> None:
+    `keep` holds a copy of every version that was served, so that conversations go on after a folder was edited and the
+    gateway started again.
+    """
+
+    def __init__(self, folders: Mapping[str, Path] | None = None, *, keep: Path | None = None) -> None:
         self._deployments: dict[str, Deployment] = {}
         self._harnesses: dict[str, Harness] = {}
+        self._keep = keep
         for name, folder in (folders or {}).items():
             arm = live_arm("stable", load_harness(folder))
+            if keep is not None:
+                _copy(folder, keep / arm.digest.removeprefix("sha256:"))
             self.set(Deployment(name, Split(name, (Arm("stable", 100),)), {"stable": arm}))
 
     def set(self, deployment: Deployment) -> None:
@@ -90,9 +149,27 @@ class FolderSource:
     def harness(self, digest: str) -> Harness:
         """A harness that was served."""
         found = self._harnesses.get(digest)
+        if found is None and self._keep is not None:
+            folder = self._keep / digest.removeprefix("sha256:")
+            if folder.is_dir():
+                found = self._harnesses[digest] = load_harness(folder)
         if found is None:
             raise UpstreamError(f"no harness {digest}")
         return found
+
+    def resolve(self, reference: str, name: str) -> tuple[str, Harness]:
+        """A folder's name, or a digest that was served."""
+        wanted, selector = _parts(reference, name)
+        if selector.startswith("sha256:"):
+            try:
+                return f"{wanted}@{selector}", self.harness(selector)
+            except UpstreamError as error:
+                raise RequestError(error.message, place="harness") from None
+        if selector or wanted not in self._deployments:
+            known = ", ".join(self._deployments)
+            raise RequestError(f"no harness called {reference[:80]!r}", place="harness", cure=f"one of: {known}")
+        arm = self._deployments[wanted].control
+        return f"{wanted}@{arm.digest}", arm.harness
 
 
 class RegistrySource:
@@ -121,3 +198,39 @@ class RegistrySource:
     def harness(self, digest: str) -> Harness:
         """A harness by digest, from the cache or the registry."""
         return self._client.by_digest(self._names.get(digest, ""), digest)
+
+    def resolve(self, reference: str, name: str) -> tuple[str, Harness]:
+        """A pointer of a harness, or one of its versions."""
+        wanted, selector = _parts(reference, name)
+        try:
+            digest = selector if selector.startswith("sha256:") else ""
+            if not digest:
+                digest = self._client.resolve(wanted, selector or self._pointer).digest
+            harness = self._client.by_digest(wanted, digest)
+        except ClientError as error:
+            if error.kind == "unavailable":
+                raise UpstreamError(error.message, cure="start the registry") from None
+            raise RequestError(error.message, place="harness") from None
+        self._names[digest] = wanted
+        return f"{wanted}@{digest}", harness
+
+
+def _parts(reference: str, name: str) -> tuple[str, str]:
+    """(harness name, pointer or digest) of a reference; a name alone has no selector."""
+    wanted, _, selector = reference.removeprefix("harness:").partition("@")
+    return wanted or name, selector
+
+
+def _copy(folder: Path, target: Path) -> None:
+    """A copy of a folder under its final name, whole or not at all."""
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as temporary:
+        made = Path(temporary) / "harness"
+        shutil.copytree(folder, made)
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.is_dir():
+                raise

@@ -49,3 +49,9 @@ class Metrics:
             LABELS,
             registry=self.collector,
         )
+        self.moves = Counter(
+            "hatstack_gateway_arm_moves_total",
+            "Running conversations that changed arms, by reason",
+            (*LABELS, "reason"),
+            registry=self.collector,
+        )

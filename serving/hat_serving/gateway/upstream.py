@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from hat_harness.events import CallModel, Failure, ModelDelta, ModelOutput
 from hat_serving.gateway import wire
 
+HEALTH_S = 2.0
+
 
 class Engine(BaseModel):
     """Where a model is served."""
@@ -52,6 +54,22 @@ class Engines:
         """Close it."""
         if self._client is not None:
             await self._client.close()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Logical names; "" is the primary."""
+        return frozenset(self._engines)
+
+    async def healthy(self, name: str) -> bool:
+        """Whether the engine answers. A server without `/health` is up when it answers at all."""
+        engine = self._engines.get(name)
+        if engine is None or self._client is None:
+            return False
+        try:
+            async with asyncio.timeout(HEALTH_S), self._client.get(f"{engine.url}/health") as answer:
+                return answer.status < 500
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return False
 
     def model(self, labels: Mapping[str, str] | None = None, primary: str = "") -> EngineModel:
         """A model for one turn; `labels` go to the engine as headers, `primary` names the engine for model ""."""

@@ -1,0 +1,113 @@
+"""What experiments and rollouts are judged by: who was exposed to which arm, and what each of their turns was like.
+
+Always holds: a unit is exposed once per split, at its first conversation in it, to the arm that it was *assigned*; the arm
+that served is kept apart. Rows are written in the transaction that stores the turn. Units are pseudonyms; no text is kept.
+Not here: events of the shop (events), what the numbers mean (analysis).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, delete, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+metadata = MetaData()
+exposure = Table(
+    "experiment_exposure",
+    metadata,
+    Column("workspace", String(128), primary_key=True),
+    Column("subject", String(160), primary_key=True),
+    Column("unit", String(128), primary_key=True),
+    Column("assigned", String(64), nullable=False),
+    Column("served", String(64), nullable=False),
+    Column("at", Float, nullable=False, index=True),
+)
+"""`subject` is `rollout:DEPLOYMENT#SPLIT` or `experiment:NAME`; `at` seconds since the epoch."""
+turn = Table(
+    "experiment_turn",
+    metadata,
+    Column("workspace", String(128), primary_key=True),
+    Column("conversation", String(128), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("deployment", String(128), nullable=False),
+    Column("unit", String(128), nullable=False, index=True),
+    Column("served", String(64), nullable=False),
+    Column("release", String(71), nullable=False),
+    Column("moved", String(16), nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("first_s", Float),
+    Column("tokens_in", Integer, nullable=False),
+    Column("tokens_out", Integer, nullable=False),
+    Column("tool_calls", Integer, nullable=False),
+    Column("tool_failures", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+)
+"""`moved`: why the conversation changed arms at this turn; "" when it did not. `first_s`: to the first shown text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """One stored turn; `exposures` are (subject, assigned arm) that begin with it."""
+
+    deployment: str
+    conversation: str
+    number: int
+    unit: str
+    served: str
+    release: str
+    moved: str
+    outcome: str
+    seconds: float
+    first_s: float | None
+    tokens_in: int
+    tokens_out: int
+    tool_calls: int
+    tool_failures: int
+    exposures: tuple[tuple[str, str], ...] = ()
+
+
+def write(tx: Connection, workspace: str, record: TurnRecord) -> None:
+    """Add the rows of one turn to the transaction."""
+    at = time.time()
+    for subject, arm in record.exposures:
+        values = {"workspace": workspace, "subject": subject, "unit": record.unit, "assigned": arm}
+        told = postgresql.insert(exposure) if tx.dialect.name == "postgresql" else sqlite.insert(exposure)
+        tx.execute(told.values(**values, served=record.served, at=at).on_conflict_do_nothing())
+    names = ("deployment", "conversation", "number", "unit", "served", "release", "moved", "outcome", "seconds")
+    names += ("first_s", "tokens_in", "tokens_out", "tool_calls", "tool_failures")
+    tx.execute(insert(turn).values(workspace=workspace, at=at, **{name: getattr(record, name) for name in names}))
+
+
+def rollout_subject(deployment: str, split: int) -> str:
+    """Subject of the units that one split of a rollout assigned."""
+    return f"rollout:{deployment}#{split}"
+
+
+def experiment_subject(name: str) -> str:
+    """Subject of an experiment's units."""
+    return f"experiment:{name}"
+
+
+def units(tx: Connection, workspace: str, subject: str) -> dict[str, int]:
+    """Assigned arm → number of units."""
+    here = (exposure.c.workspace == workspace, exposure.c.subject == subject)
+    query = select(exposure.c.assigned, func.count()).where(*here).group_by(exposure.c.assigned)
+    return {row[0]: int(row[1]) for row in tx.execute(query)}
+
+
+def moves(tx: Connection, workspace: str, deployment: str) -> dict[str, int]:
+    """Reason → how many running conversations changed arms."""
+    here = (turn.c.workspace == workspace, turn.c.deployment == deployment, turn.c.moved != "")
+    query = select(turn.c.moved, func.count()).where(*here).group_by(turn.c.moved)
+    return {row[0]: int(row[1]) for row in tx.execute(query)}
+
+
+def forget(tx: Connection, workspace: str, unit: str) -> int:
+    """Delete what is known of a unit; how many rows there were."""
+    gone = 0
+    for table in (exposure, turn):
+        gone += tx.execute(delete(table).where(table.c.workspace == workspace, table.c.unit == unit)).rowcount
+    return gone
