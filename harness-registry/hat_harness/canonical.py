@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hat_harness.arguments import check_arguments
+from hat_harness.kept import Kept
 from hat_harness.names import permutation
 from hat_harness.spec import Adapter, Harness, Tool
 from hat_harness.texts import quoted, say
@@ -145,9 +146,17 @@ def canonical_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, A
     return values
 
 
+_NAMED: Kept[Harness, dict[str, Tool]] = Kept(lambda harness: {tool.name: tool for tool in reversed(harness.tools)})
+
+
+def named_tool(harness: Harness, name: str) -> Tool | None:
+    """The tool that the model knows as `name`, or None; by a table that is made once per harness."""
+    return _NAMED.of(harness).get(name)
+
+
 def canonical_call(harness: Harness, name: str, arguments: Mapping[str, Any]) -> CanonicalCall | CallError:
     """What a call that the model wrote means: tool id and canonical arguments, or why it cannot be made."""
-    tool = harness.tool(name)
+    tool = named_tool(harness, name)
     if tool is None:
         names = [item.name for item in harness.tools]
         if harness.skills:

@@ -35,36 +35,34 @@ ACTIONS: tuple[type, ...] = (
     events.Done,
 )
 _RECORDS: dict[str, type] = {cls.__name__: cls for cls in (*EVENTS, *ACTIONS)}
-_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {}
-_MISSING = object()
-
-
-def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
-    found = _FIELDS.get(cls)
-    if found is None:
-        found = tuple(
-            (
-                item.name,
-                item.default
-                if item.default is not dataclasses.MISSING
-                else item.default_factory()
-                if item.default_factory is not dataclasses.MISSING
-                else _MISSING,
-            )
-            for item in dataclasses.fields(cls)
-        )
-        _FIELDS[cls] = found
-    return found
+_ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {}
+_MISSING = dataclasses.MISSING
 
 
 def encode(record: Any) -> dict[str, Any]:
     """One record as a JSON object, without its `type`."""
-    data: dict[str, Any] = {}
-    for name, default in _fields(type(record)):
-        value = getattr(record, name)
-        if value is not default and value != default:
-            data[name] = value if type(value) in _PLAIN else _plain(value)
-    return data
+    encoder = _ENCODERS.get(type(record))
+    if encoder is None:
+        encoder = _ENCODERS[type(record)] = _encoder(type(record))
+    return encoder(record)
+
+
+def _encoder(cls: type) -> Callable[[Any], dict[str, Any]]:
+    """The encoder of one class, written out and compiled as dataclasses writes `__init__`: a trace encodes thousands."""
+    known: dict[str, Any] = {"plain": _plain, "kept": _PLAIN}
+    lines = ["def encoder(record):", " data = {}"]
+    for item in dataclasses.fields(cls):
+        name, indent = item.name, " "
+        lines.append(f" value = record.{name}")
+        default = item.default if item.default_factory is _MISSING else item.default_factory()
+        if default is not _MISSING:
+            known[f"default_{name}"] = default
+            lines.append(f" if value is not default_{name} and value != default_{name}:")
+            indent = "  "
+        lines.append(f"{indent}data[{name!r}] = value if type(value) in kept else plain(value)")
+    exec("\n".join([*lines, " return data"]), known)  # noqa: S102 - names of dataclass fields, nothing from outside
+    made: Callable[[Any], dict[str, Any]] = known["encoder"]
+    return made
 
 
 _PLAIN = frozenset({str, int, float, bool, dict, type(None)})
@@ -75,7 +73,7 @@ def _plain(value: Any) -> Any:
         if value and type(value[0]) in (int, float, str):
             return list(value)
         return [_plain(item) for item in value]
-    if type(value) in _FIELDS or dataclasses.is_dataclass(value):
+    if type(value) in _ENCODERS or dataclasses.is_dataclass(value):
         return encode(value)
     return dict(value) if isinstance(value, Mapping) else value
 

@@ -13,7 +13,17 @@ import heapq
 import inspect
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Protocol, cast
 
 from hat_harness import events as ev
@@ -132,12 +142,20 @@ class SystemClock:
         """Sleeps."""
         await asyncio.sleep(max(0.0, when - time.monotonic()))
 
+    def alarm(self, when: float, ring: Callable[[], None]) -> asyncio.TimerHandle:
+        """Calls `ring` when `now()` has reached `when`. A clock without alarms is slept on instead."""
+        return asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), ring)
+
 
 OnAction = Callable[[Action], Awaitable[None] | None]
 
 
 class _AsyncRun:
-    """One session under the async driver: tasks for model and tools, one queue of events for their results."""
+    """One session under the async driver.
+
+    A call that is out alone, with nothing but the deadline to wait for, is awaited where it was asked for: no task, no
+    trip through the loop. Several calls at once, streams and backoffs go through tasks and one queue of events.
+    """
 
     def __init__(
         self,
@@ -152,106 +170,179 @@ class _AsyncRun:
         self.tools = tools
         self.clock = clock
         self.on_action = on_action
-        self.results: asyncio.Queue[Event] = asyncio.Queue()
+        self.stream = getattr(model, "stream", None)
+        self.asked: list[ev.CallModel | ev.ToolRequest] = []
+        """Calls that have not gone out yet."""
+        self.results: deque[Event] = deque()
+        self.arrived: asyncio.Future[None] | None = None
+        """What `_next` sleeps on while `results` is empty."""
         self.tasks: dict[str, asyncio.Task[None]] = {}
-        self.timer: asyncio.Task[None] | None = None
+        self.timer: Any = None
         self.timer_at = 0.0
         self.waits: list[float] = []
+        self.driver = asyncio.current_task()
+        self.inline = False
+        self.last: asyncio.Task[None] | None = None
+        """The deadline's tick, when it came while a call was awaited inline."""
 
     async def feed(self, event: Event) -> None:
-        """Gives one event and starts what the session asks for."""
+        """Gives one event and notes what the session asks for."""
+        on_action = self.on_action
         for action in self.session.handle(event, self.clock.now()):
             if isinstance(action, ev.CallModel):
-                self._start(action.call_id, self._sample(action))
+                self.asked.append(action)
             elif isinstance(action, ev.CallTools):
-                for request in action.calls:
-                    self._start(request.call_id, self._call(request))
+                self.asked += action.calls
             elif isinstance(action, ev.Wait):
                 heapq.heappush(self.waits, action.until)
-            if self.on_action is not None:
-                told = self.on_action(action)
+            if on_action is not None:
+                told = on_action(action)
                 if inspect.isawaitable(told):
+                    self._start()  # what was asked for does not wait for who is told
                     await told
 
     async def turn(self) -> None:
         """Goes on until the session is idle."""
         while self.session.state != "idle":
             self._set_timer()
-            event = await self.results.get()
-            while isinstance(event, ev.Tick) and self.waits and self.waits[0] <= event.now:
-                heapq.heappop(self.waits)
-            await self.feed(event)
+            if self._alone():
+                event = await self._awaited(self.asked.pop())
+            else:
+                self._start()
+                event = await self._next()
+            if event is not None:
+                await self.feed(event)
         self.waits.clear()
+        self.asked.clear()
         await self.stop()
 
     async def stop(self) -> None:
         """Ends every task that is still out; what it would have brought is late."""
-        tasks = [task for task in (*self.tasks.values(), self.timer) if task is not None and not task.done()]
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.results.clear()
+        if not self.tasks and self.last is None:
+            return
+        tasks = [task for task in (*self.tasks.values(), self.last) if task is not None and not task.done()]
+        self.tasks, self.last = {}, None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.tasks.clear()
-        self.timer = None
-        self.results = asyncio.Queue()
+        self.results.clear()
 
-    def _start(self, call_id: str, work: Any) -> None:
-        self.tasks[call_id] = asyncio.ensure_future(work)
+    # ---- one call alone ---------------------------------------------------------------------------------------
+
+    def _alone(self) -> bool:
+        """Whether the one call that was asked for may be awaited here: a wait before the deadline must find it out."""
+        if len(self.asked) != 1 or self.tasks or self.results or len(self.waits) > 1:
+            return False
+        return self.stream is None or not isinstance(self.asked[0], ev.CallModel)
+
+    async def _awaited(self, call: ev.CallModel | ev.ToolRequest) -> Event | None:
+        """The call's result; None when the deadline's tick was fed instead and the call broken off."""
+        driver = self.driver
+        assert driver is not None  # a coroutine runs in a task
+        before = driver.cancelling()
+        self.inline = True
+        try:
+            event = await (self._sample(call) if isinstance(call, ev.CallModel) else self._call(call))
+        except asyncio.CancelledError:
+            # Ours (the alarm's) alone, or somebody cancels the driver as well: the way of asyncio.timeout.
+            if self.last is None or driver.uncancel() > before:
+                raise
+        else:
+            if self.last is None:
+                return event
+            driver.uncancel()  # the call ended in spite of it; it is late
+        finally:
+            self.inline = False
+        tick, self.last = self.last, None
+        await tick
+        return None
+
+    # ---- several at once --------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Every call that was asked for goes out as a task."""
+        for call in self.asked:
+            work = self._sample(call) if isinstance(call, ev.CallModel) else self._call(call)
+            self.tasks[call.call_id] = asyncio.ensure_future(self._bring(call.call_id, work))
+        self.asked.clear()
+
+    async def _bring(self, call_id: str, work: Coroutine[Any, Any, Event]) -> None:
+        self._arrive(await work)
+        self.tasks.pop(call_id, None)
+
+    def _arrive(self, event: Event) -> None:
+        self.results.append(event)
+        if self.arrived is not None and not self.arrived.done():
+            self.arrived.set_result(None)
+
+    async def _next(self) -> Event:
+        while not self.results:
+            self.arrived = asyncio.get_running_loop().create_future()
+            await self.arrived
+        event = self.results.popleft()
+        while isinstance(event, ev.Tick) and self.waits and self.waits[0] <= event.now:
+            heapq.heappop(self.waits)
+        return event
+
+    # ---- time -------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
         """One timer, for the earliest wait; waits stay listed until their tick came."""
-        if not self.waits:
+        if not self.waits or (self.timer is not None and self.waits[0] >= self.timer_at):
             return
-        if self.timer is not None and not self.timer.done():
-            if self.waits[0] >= self.timer_at:
-                return
+        if self.timer is not None:
             self.timer.cancel()
         self.timer_at = self.waits[0]
-        self.timer = asyncio.ensure_future(self._tick(self.timer_at))
+        alarm = getattr(self.clock, "alarm", None)
+        self.timer = asyncio.ensure_future(self._sleep()) if alarm is None else alarm(self.timer_at, self._ring)
 
-    async def _tick(self, when: float) -> None:
-        await self.clock.sleep_until(when)
-        self.results.put_nowait(ev.Tick(when))
+    async def _sleep(self) -> None:
+        await self.clock.sleep_until(self.timer_at)
+        self._ring()
 
-    async def _sample(self, call: ev.CallModel) -> None:
+    def _ring(self) -> None:
+        """The earliest wait is over."""
+        self.timer = None
+        tick = ev.Tick(self.timer_at)
+        if self.inline and self.driver is not None:
+            # The tick is fed by a task of its own, so that the reply does not wait for the call to clean up.
+            self.last = asyncio.ensure_future(self.feed(tick))
+            self.driver.cancel()
+        else:
+            self._arrive(tick)
+
+    # ---- carrying calls out -----------------------------------------------------------------------------------
+
+    async def _sample(self, call: ev.CallModel) -> Event:
         session_id = self.session.session_id
-        stream = getattr(self.model, "stream", None)
-        result: Event
         try:
-            if stream is None:
-                result = await self.model.generate(session_id, call)
-            else:
-                result = ev.Failure("call", "malformed", call.call_id, "the stream ended without an output")
-                async for piece in cast(AsyncIterator[Any], stream(session_id, call)):
-                    if isinstance(piece, ev.ModelDelta):
-                        self.results.put_nowait(piece)
-                    else:
-                        result = piece
+            if self.stream is None:
+                return await self.model.generate(session_id, call)
+            async for piece in cast(AsyncIterator[Any], self.stream(session_id, call)):
+                if not isinstance(piece, ev.ModelDelta):
+                    return cast(Event, piece)
+                self._arrive(piece)
+            return ev.Failure("call", "malformed", call.call_id, "the stream ended without an output")
         except Exception as error:  # a model's fault is data to the session, whatever it raised
-            result = ev.Failure("call", "server", call.call_id, f"{type(error).__name__}: {error}"[:200])
-        self.results.put_nowait(result)
+            return ev.Failure("call", "server", call.call_id, f"{type(error).__name__}: {error}"[:200])
 
-    async def _call(self, request: ev.ToolRequest) -> None:
-        session_id = self.session.session_id
-        result: Event
+    async def _call(self, request: ev.ToolRequest) -> Event:
         try:
-            async with asyncio.timeout(request.timeout_s):
-                given = self.tools.call(session_id, request)
-                found = await given if inspect.isawaitable(given) else given
-            result = ev.ToolResult(request.call_id, found.content, found.failure)
+            given = self.tools.call(self.session.session_id, request)
+            if inspect.isawaitable(given):
+                async with asyncio.timeout(request.timeout_s):
+                    given = await given
+            if type(given) is ev.ToolResult and given.call_id == request.call_id:
+                return given
+            return ev.ToolResult(request.call_id, given.content, given.failure)
         except TimeoutError:
-            result = ev.Failure("call", "timeout", request.call_id)
+            return ev.Failure("call", "timeout", request.call_id)
         except Exception as error:  # as above
-            result = ev.Failure("call", "server", request.call_id, f"{type(error).__name__}: {error}"[:200])
-        self.results.put_nowait(result)
-
-
-async def _each(events: Iterable[Event] | AsyncIterable[Event]) -> AsyncIterator[Event]:
-    if isinstance(events, AsyncIterable):
-        async for event in events:
-            yield event
-    else:
-        for event in events:
-            yield event
+            return ev.Failure("call", "server", request.call_id, f"{type(error).__name__}: {error}"[:200])
 
 
 async def run_async(
@@ -271,9 +362,14 @@ async def run_async(
     """
     run = _AsyncRun(session, model, tools, clock or SystemClock(), on_action)
     try:
-        async for event in _each(events):
-            await run.feed(event)
-            await run.turn()
+        if isinstance(events, AsyncIterable):
+            async for event in events:
+                await run.feed(event)
+                await run.turn()
+        else:
+            for event in events:
+                await run.feed(event)
+                await run.turn()
     except asyncio.CancelledError:
         session.handle(ev.Cancel("driver cancelled"), run.clock.now())
         raise

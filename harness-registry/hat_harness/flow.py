@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hat_harness import events as ev
+from hat_harness.canonical import named_tool
 from hat_harness.events import Action, Message
 from hat_harness.gates import Decision, Gates, Subject
 from hat_harness.hooks import CompiledHooks, compile_hooks
@@ -193,7 +194,7 @@ class Flow:
             self._stop(turn, output)
 
     def _subject(self, output: ev.ModelOutput, calls: tuple[ev.ToolCall, ...]) -> Subject:
-        ids = tuple(canonical_id(self._harness.tool(call.name), call.name) for call in calls)
+        ids = tuple([canonical_id(named_tool(self._harness, call.name), call.name) for call in calls])
         return Subject(output.content, output.reasoning, ids, output.finish_reason)
 
     def _after_output(self, turn: Turn, decision: Decision, calls: tuple[ev.ToolCall, ...]) -> None:
@@ -240,8 +241,9 @@ class Flow:
         requests = self._desk.launch(turn, self._log.now)
         if requests:
             self._act(ev.CallTools(requests))
-        if any(not work.done for work in turn.works):
-            return
+        for work in turn.works:
+            if not work.done:
+                return
         ended: Decision | None = None
         works, turn.works = turn.works, []
         for work in works:

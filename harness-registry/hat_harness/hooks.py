@@ -186,7 +186,9 @@ class CompiledHook:
         # Only an explicit boolean counts: the engine returns errors as values that are truthy, texts even.
         try:
             if activation is None or "args" in self.reads:
-                activation = _environment(self.hook.event).Activation({**context, "args": self.hook.arguments})
+                own = {name: context[name] for name in self.reads if name in context}
+                own["args"] = self.hook.arguments
+                activation = _environment(self.hook.event).Activation(own)
             value = self.expression.eval(activation).value()
         except Exception as error:  # fail closed, whatever the engine raises
             return True, str(error)[:_ERROR]

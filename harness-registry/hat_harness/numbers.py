@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
 
@@ -29,4 +30,16 @@ def numbers(text: str) -> list[str]:
 
 def gather(texts: Iterable[str]) -> dict[str, None]:
     """The numbers of many texts, in order."""
-    return dict.fromkeys(number for text in texts for number in numbers(text))
+    found: dict[str, None] = {}
+    for text in texts:
+        found.update(dict.fromkeys(_kept(text) if len(text) >= _LONG else numbers(text)))
+    return found
+
+
+_LONG = 400
+"""Characters from which a text is likely a system prompt or a skill's body, which many sessions read."""
+
+
+@lru_cache(maxsize=256)
+def _kept(text: str) -> tuple[str, ...]:
+    return tuple(numbers(text))

@@ -81,9 +81,9 @@ def render_value(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, Mapping):
-        return " ".join(f"{key} {render_value(inner)}" for key, inner in value.items())
+        return " ".join([f"{key} {render_value(inner)}" for key, inner in value.items()])
     if isinstance(value, list | tuple):
-        return " ".join(render_value(inner) for inner in value)
+        return " ".join([render_value(inner) for inner in value])
     if isinstance(value, bool):
         return '"yes"' if value else '"no"'
     return '"none"' if value is None else f'"{value}"'
@@ -119,9 +119,12 @@ def section_title(harness: Harness, section: str) -> str:
 
 
 def _section(harness: Harness, section: str, lines: Sequence[str]) -> str:
-    title = section_title(harness, section)
-    values = {"title": title, "TITLE": title.upper(), "body": harness.layout.join.join(lines)}
+    values = _heading(section_title(harness, section), harness.layout.join.join(lines))
     return fill(compile_template(harness.layout.section, SECTION_FIELDS), values)
+
+
+def _heading(title: str, body: str) -> dict[str, str]:
+    return {"title": title, "TITLE": title.upper(), "body": body}
 
 
 def render_system(harness: Harness, room: Mapping[str, Any] | None = None, *, protected_only: bool = False) -> str:
@@ -130,26 +133,40 @@ def render_system(harness: Harness, room: Mapping[str, Any] | None = None, *, pr
     `protected_only` leaves out prompt parts that are not protected (for a segment that would not fit otherwise).
     """
     fixed = _fixed(harness, protected_only=True) if protected_only else _FIXED.of(harness)
-    texts = []
-    for section, text in zip(harness.sections, fixed, strict=True):
-        if section == "room":
-            lines = [line for _, line in _lines(harness, section, room or {}, protected_only)]
-            text = _section(harness, section, lines) if lines else ""
-        if text:
-            texts.append(text)
-    return "\n".join(texts)
+    texts = [part.with_lines(room_lines(room or {})) if isinstance(part, _Room) else part for part in fixed]
+    return "\n".join([text for text in texts if text])
 
 
-def _fixed(harness: Harness, protected_only: bool = False) -> tuple[str, ...]:
-    """The text of every section, "" for the room's, which changes, and for empty ones."""
-    found = []
+class _Room:
+    """The room's section but for the lines that change; prompt parts of the section stand before them."""
+
+    __slots__ = ("always", "pieces", "title")
+
+    def __init__(self, harness: Harness, always: list[str]) -> None:
+        self.always = always
+        self.title = section_title(harness, "room")
+        self.pieces = (compile_template(harness.layout.section, SECTION_FIELDS), harness.layout.join)
+
+    def with_lines(self, lines: list[str]) -> str:
+        """The section's text, "" when there is nothing in it."""
+        body = [*self.always, *lines]
+        template, join = self.pieces
+        return fill(template, _heading(self.title, join.join(body))) if body else ""
+
+
+def _fixed(harness: Harness, protected_only: bool = False) -> tuple[str | _Room, ...]:
+    """The text of every section, "" for empty ones; the room's is filled in later, since it changes."""
+    found: list[str | _Room] = []
     for section in harness.sections:
-        lines = [] if section == "room" else [text for _, text in _lines(harness, section, {}, protected_only)]
-        found.append(_section(harness, section, lines) if lines else "")
+        lines = [text for _, text in _lines(harness, section, {}, protected_only)]
+        if section == "room":
+            found.append(_Room(harness, lines))
+        else:
+            found.append(_section(harness, section, lines) if lines else "")
     return tuple(found)
 
 
-_FIXED: Kept[Harness, tuple[str, ...]] = Kept(_fixed)
+_FIXED: Kept[Harness, tuple[str | _Room, ...]] = Kept(_fixed)
 
 
 def few_shot_messages(harness: Harness) -> tuple[Message, ...]:

@@ -28,7 +28,8 @@ _SHORTEST = 64
 
 def estimate(text: str) -> int:
     """A quarter of the UTF-8 bytes, rounded up: about right for English and Chinese under a large vocabulary."""
-    return (len(text.encode(errors="replace")) + 3) // 4
+    size = len(text) if text.isascii() else len(text.encode(errors="replace"))
+    return (size + 3) // 4
 
 
 class OpenSegment:
@@ -90,9 +91,9 @@ class Segments:
         head = Message("system", system)
         shots = () if self._reduced else few_shot_messages(harness)
         turn = self._shrink(turn, budget - self.size(head)) if reason == "budget" else list(turn)
-        spare = budget // 2 - sum(self.size(message) for message in (head, *shots, *turn))
         carried: list[Message] = []
         self._carried = 0
+        spare = budget // 2 - sum([self.size(m) for m in (head, *shots, *turn)]) if self.exchanges else 0
         for exchange in reversed(self.exchanges):
             spare -= sum(self.size(message) for message in exchange)
             if spare < 0:

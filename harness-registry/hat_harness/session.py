@@ -96,24 +96,30 @@ class Session(Flow):
 
         SessionError when a driver must not send it now. Nothing else that an event says can raise.
         """
-        handler = _HANDLERS.get(type(event))
+        kind = type(event)
+        handler = _HANDLERS.get(kind)
         if handler is None:
             cure = "send one of hat_harness.events"
-            raise SessionError(f"{type(event).__name__} is no event of a session", cure=cure)
-        if isinstance(event, ev.Tick):
-            now = event.now if now is None else max(now, event.now)
-        now = self._log.now if now is None else max(now, self._log.now)
-        if isinstance(event, ev.ViewerMessage):
-            self._check_message(event)
+            raise SessionError(f"{kind.__name__} is no event of a session", cure=cure)
+        log, turn = self._log, self._turn
+        if kind is ev.Tick:
+            now = event.now if now is None else max(now, event.now)  # type: ignore[union-attr]  # kind says so
+        now = log.now if now is None or now < log.now else now
+        if kind is ev.ViewerMessage:
+            self._check_message(event)  # type: ignore[arg-type]  # kind says so
         event = tidy(event)
-        self._log.now = now
+        log.now = now
         self._out = []
-        turn = self._turn
-        if isinstance(event, ev.Tick) and not self._due(turn):
+        if turn is not None:
+            if kind is ev.Tick and not self._due(turn):
+                return []
+            log.event(event, log.turn)
+            if now >= turn.deadline:
+                self._safe("deadline")
+        elif kind is ev.Tick:
             return []
-        self._log.event(event, self._log.turn + (turn is None and self._opens(event)))
-        if turn is not None and now >= turn.deadline:
-            self._safe("deadline")
+        else:
+            log.event(event, log.turn + self._opens(event))
         handler(self, event)
         return self._out
 
@@ -127,10 +133,8 @@ class Session(Flow):
         if not event.texts:
             raise SessionError("a viewer message without texts", place=f"session {self.session_id}")
 
-    def _due(self, turn: Turn | None) -> bool:
+    def _due(self, turn: Turn) -> bool:
         """Whether a tick at the present time fires anything."""
-        if turn is None:
-            return False
         now = self._log.now
         waits = [turn.deadline, turn.due, *(work.due for work in turn.works if not work.done)]
         return any(when is not None and when <= now for when in waits)

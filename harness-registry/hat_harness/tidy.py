@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,11 +25,19 @@ def _clean(text: str) -> str:
 
 
 def _is_json(value: Any) -> bool:
+    if type(value) is dict and all(type(key) is str and key.isascii() and _plain(value[key]) for key in value):
+        return True
     try:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError):
         return False
     return text.isascii() or not _SURROGATE.search(text)
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is JSON at one look: most arguments are."""
+    kind = type(value)
+    return (kind is str and value.isascii()) or kind is int or kind is bool or value is None
 
 
 def _call(call: ev.ToolCall) -> ev.ToolCall:
@@ -41,7 +49,7 @@ def _call(call: ev.ToolCall) -> ev.ToolCall:
 
 
 def _output(event: ev.ModelOutput) -> ev.ModelOutput:
-    calls = tuple([_call(call) for call in event.tool_calls])
+    calls = tuple([_call(call) for call in event.tool_calls]) if event.tool_calls else ()
     content, reasoning = _clean(event.content), _clean(event.reasoning)
     same = content is event.content and reasoning is event.reasoning
     if same and all(new is old for new, old in zip(calls, event.tool_calls, strict=True)):
@@ -51,17 +59,35 @@ def _output(event: ev.ModelOutput) -> ev.ModelOutput:
 
 def tidy(event: Event) -> Event:
     """The event as it may be stored. SessionError for a room event whose data are not JSON."""
-    if isinstance(event, ev.ModelOutput):
-        return _output(event)
-    if isinstance(event, ev.ToolResult):
-        content = _clean(event.content)
-        return event if content is event.content else replace(event, content=content)
-    if isinstance(event, ev.ModelDelta):
-        text = _clean(event.text)
-        return event if text is event.text else replace(event, text=text)
-    if isinstance(event, ev.ViewerMessage):
-        texts = tuple([_clean(text) for text in event.texts])
-        return event if texts == event.texts else replace(event, texts=texts)
-    if isinstance(event, ev.RoomEvent) and not (_is_json(dict(event.data)) and _is_json(event.state)):
+    change = _TIDY.get(type(event))
+    return event if change is None else change(event)
+
+
+def _result(event: ev.ToolResult) -> ev.ToolResult:
+    content = _clean(event.content)
+    return event if content is event.content else replace(event, content=content)
+
+
+def _delta(event: ev.ModelDelta) -> ev.ModelDelta:
+    text = _clean(event.text)
+    return event if text is event.text else replace(event, text=text)
+
+
+def _message(event: ev.ViewerMessage) -> ev.ViewerMessage:
+    texts = tuple([_clean(text) for text in event.texts])
+    return event if texts == event.texts else replace(event, texts=texts)
+
+
+def _room(event: ev.RoomEvent) -> ev.RoomEvent:
+    if not (_is_json(dict(event.data)) and _is_json(event.state)):
         raise SessionError(f"the data of a room event {event.kind} are not JSON", cure="send texts, numbers and lists")
     return event
+
+
+_TIDY: dict[type, Callable[[Any], Event]] = {
+    ev.ModelOutput: _output,
+    ev.ToolResult: _result,
+    ev.ModelDelta: _delta,
+    ev.ViewerMessage: _message,
+    ev.RoomEvent: _room,
+}

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hat_harness.canonical import CallError, canonical_call
+from hat_harness.canonical import CallError, canonical_call, named_tool
 from hat_harness.events import ToolCall, ToolRequest
 from hat_harness.gates import Decision, Gates, Subject
 from hat_harness.log import Log
@@ -108,7 +108,7 @@ class Desk:
         arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
         work = Work(call.id, call.name, None, arguments)
         if call.error:
-            work.tool = harness.tool(call.name)
+            work.tool = named_tool(harness, call.name)
             work.finish(say(harness.language, "error", text=call.error), "malformed")
         elif call.name == harness.activation.tool and harness.skills:
             self._activate(turn, work, known)
@@ -119,7 +119,7 @@ class Desk:
     def _request(self, turn: Turn, work: Work) -> None:
         harness = self.harness
         found = canonical_call(harness, work.name, work.arguments)
-        tool = harness.tool(work.name)
+        tool = named_tool(harness, work.name)
         work.tool = tool
         if isinstance(found, CallError) or tool is None:
             work.finish(found.text if isinstance(found, CallError) else "", "malformed")
@@ -177,7 +177,9 @@ class Desk:
     def launch(self, turn: Turn, now: float) -> tuple[ToolRequest, ...]:
         """Requests that may go out now, within the limit of parallel calls; recorded effects are filled in."""
         found = []
-        out = sum(1 for work in turn.works if work.sent and not work.done)
+        out = 0
+        for work in turn.works:
+            out += work.sent and not work.done
         for work in turn.works:
             request = work.request
             if work.done or work.sent or request is None or (work.due is not None and work.due > now):

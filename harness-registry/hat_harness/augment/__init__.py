@@ -13,7 +13,7 @@ from __future__ import annotations
 from hat_harness.augment.engine import apply, original, replay
 from hat_harness.augment.faults import AsyncFaultyBackend, FaultPlan, FaultyBackend
 from hat_harness.augment.operators import AnyOperator, Family, Law, Operator
-from hat_harness.augment.plan import HOLDOUTS, AugmentPlan, Holdout, draw, suite_plan, trained_plan
+from hat_harness.augment.plan import HOLDOUTS, AugmentPlan, Holdout, draw, suite_plan, trained_plan, training_plan
 from hat_harness.augment.state import HarnessState, Rewrite
 from hat_harness.augment.trajectory import (
     canonicalise_call,
@@ -50,6 +50,7 @@ __all__ = [
     "rewrite_trajectory",
     "suite_plan",
     "trained_plan",
+    "training_plan",
     "translate",
     "translation",
 ]

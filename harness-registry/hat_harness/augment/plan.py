@@ -50,6 +50,7 @@ _FACTOR: Mapping[Factor, tuple[Family, ...]] = {
     "description": ("skill_description", "tool_description"),
 }
 _OPERATOR: TypeAdapter[AnyOperator] = TypeAdapter(AnyOperator)
+_NAMED: tuple[Family, ...] = ("skill_name", "tool_name", "parameter_name", "activation")
 NAMES: tuple[Factor, ...] = ("skill", "tool", "parameter", "activation")
 
 
@@ -82,7 +83,8 @@ def draw(plan: AugmentPlan, rng: Random) -> list[AnyOperator]:
 
 
 def trained_plan() -> AugmentPlan:
-    """The vetted training plan: names from the pools, phrases random half of the time, trained layouts, distractors."""
+    """The vetted plan that suites are measured by: names from the pools, phrases random half of the time, trained
+    layouts, distractors."""
     return AugmentPlan(
         operators=(
             SkillName(),
@@ -103,6 +105,18 @@ def trained_plan() -> AugmentPlan:
             DistractorTool(),
         )
     )
+
+
+def training_plan() -> AugmentPlan:
+    """What arms are trained on: the vetted plan, with names random half of the time and layouts of the grammar three
+    times in ten, so that a model copies what stands there instead of choosing among the pools' words."""
+    wider: dict[str, dict[str, float]] = {family: {"trained": 0.5, "random": 0.5} for family in _NAMED}
+    wider["markup"] = {"trained": 0.7, "grammar": 0.3}
+    plan = trained_plan()
+    operators = tuple(
+        op.model_copy(update={"modes": wider[op.type]}) if op.type in wider else op for op in plan.operators
+    )
+    return plan.model_copy(update={"operators": operators})
 
 
 class Holdout(BaseModel):
