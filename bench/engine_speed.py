@@ -34,7 +34,7 @@ from hat_serving.engine.options import EngineOptions
 from hat_serving.engine.sampling import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
-MODEL = ROOT / "components" / "hat_components" / "base" / "shipped" / "micro-1" / "model"
+MODEL = ROOT / "components" / "hat_components" / "base" / "shipped" / "micro-2" / "model"
 HARNESS = ROOT / "harness-registry" / "harnesses" / "live-commerce"
 TOKENS = 64
 LEAST = 4.0

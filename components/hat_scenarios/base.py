@@ -104,6 +104,8 @@ class Vocabulary(Record):
     """Canonical id → paraphrases of its description, the original not included."""
     distractors: tuple[tuple[str, str], ...] = ()
     """(name, description) of skills and tools that fit no intent."""
+    letters: str = ""
+    """Characters of another script that harnesses are written in; a tokeniser keeps each of them whole."""
 
 
 class RoomTools(ToolBackend, Protocol):

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
-from hat_harness.augment import HOLDOUTS, AugmentPlan, Holdout, apply, draw, suite_plan, trained_plan
+from hat_harness.augment import HOLDOUTS, AugmentPlan, Holdout, apply, draw, suite_plan, trained_plan, training_plan
 from hat_harness.augment.layouts import HELD_OUT as HELD_OUT_LAYOUTS
 from hat_harness.augment.layouts import TRAINED as TRAINED_LAYOUTS
 from hat_harness.augment.layouts import UNSEEN, drawn_layout
@@ -171,6 +171,20 @@ def test_training_plans_lose_the_modes_that_draw_from_the_held_out_side():
     plan = AugmentPlan(operators=(ToolName(modes={"held_out": 1.0, "trained": 1.0}), Markup(modes={"unseen": 1.0})))
     kept = Holdout().train(plan).operators
     assert kept == (ToolName(modes={"trained": 1.0}), Markup(modes={"trained": 1.0}))
+
+
+def test_the_training_plan_is_wider_than_the_suites_and_stays_on_the_trained_side():
+    plan = training_plan()
+    assert Holdout().train(plan) == plan
+    assert plan.families() == trained_plan().families()
+    assert {mode for op in plan.operators for mode in getattr(op, "modes", ())} == {"trained", "random", "grammar"}
+    held_out = {one.skill for one in HELD_OUT_LAYOUTS} | {one.skill for one in UNSEEN}
+    for seed in range(150):
+        state = apply(make_harness(Random(seed), few_shots=False), plan, seed, TRAINED, held_out=HELD_OUT)
+        drawn = new_names(state) + [new for _, new in state.phrases().values()]
+        assert not {word for text in drawn for word in re.split(r"[_\s-]+", text)} & HELD_WORDS
+        assert state.harness.layout.skill not in held_out
+    assert {op.type: op for op in suite_plan("T2").operators} == {op.type: op for op in trained_plan().operators}
 
 
 def test_the_share_of_undisturbed_draws_and_of_families_is_the_plans():

@@ -17,7 +17,7 @@ from hat_serving.gateway import wire
 from tests.engine.conftest import FLAGS, Served, dev_engine
 from tests.engine.llama_env import LlamaServer
 
-MICRO = Path(shipped.__file__).parent / "micro-1" / "model"
+MICRO = Path(shipped.__file__).parent / "micro-2" / "model"
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ def test_a_harness_that_the_expert_cannot_work_under_is_told(tmp_path: Path, dra
     copy = tmp_path / "harness"
     shutil.copytree(harness, copy)
     config = copy / "harness.yaml"
-    config.write_text(config.read_text().replace("model_calls: 12", "model_calls: 2"))
+    config.write_text(config.read_text().replace("model_calls: 8", "model_calls: 2"))
     with pytest.raises(InputError, match=r"expert reached the gold outcome in .* causes: .*missing_call"):
         augment(tmp_path / "out", drawn, copy)
     assert not (tmp_path / "out" / "trajectories").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from hat_harness.validate import validate
 from hat_scenarios import general
 from hat_scenarios.general.checks import CHECKS
 from hat_scenarios.general.instructions import FAMILIES
+from hat_scenarios.general.words import OBJECTS, QUALITIES, TOPICS, VERBS
 from hat_scenarios.live_commerce import LiveCommerce
 from hat_scenarios.live_commerce.words import base_words
 
@@ -68,6 +70,29 @@ def test_sessions_follow_their_own_harness() -> None:
                 ]
                 assert message["content"].startswith(opened[-1] + " ,")
                 assert "= " + message["content"].rsplit(" . ", 1)[1] in prompt
+
+
+def test_half_of_the_sessions_ask_in_words_that_no_line_has() -> None:
+    asked = {word for topic in TOPICS for word in topic.asks}
+    found = [c for c in drawn("session", 200) if c[2]["reasoning"].split(" |")[0] in asked]
+    assert 60 < len(found) < 140
+    for conversation in found:
+        prompt = conversation[0]["content"]
+        for message in conversation:
+            about, bar, line = str(message.get("reasoning", "")).partition(" |")
+            if bar:
+                topic = next(topic for topic in TOPICS if about in topic.asks)
+                assert re.search("[a-z]+", line)[0] in (*topic.skills, *topic.tools)
+                assert line in prompt
+                assert not re.search(rf"\b{about}\b", line)
+
+
+def test_topics_share_no_word_with_each_other_or_what_is_held_out() -> None:
+    words = [word for topic in TOPICS for word in (*topic.asks, *topic.skills, *topic.tools)]
+    phrases = LiveCommerce().vocabulary(held_out=True)
+    assert len(set(words)) == len(words)
+    assert not set(words) & {*OBJECTS, *VERBS, *QUALITIES, *HELD_OUT}
+    assert not set(words) & set(" ".join((*phrases.gates, *phrases.openers)).split())
 
 
 def test_random_harnesses_are_valid() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from hat_components.step import StepConfig
-from hat_harness.augment import AugmentPlan, Family, trained_plan
+from hat_harness.augment import AugmentPlan, Family, training_plan
 
 
 class Config(StepConfig):
@@ -17,7 +17,7 @@ class Config(StepConfig):
     """Name of the scenario package that the items belong to."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the scenario."""
-    plan: AugmentPlan = Field(default_factory=trained_plan)
+    plan: AugmentPlan = Field(default_factory=training_plan)
     """Distribution over rewrites for the arm `hsa`, a share of originals included."""
     held_out: tuple[Family, ...] = ()
     """Families that training must not see; they leave the plan whole."""

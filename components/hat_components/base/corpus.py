@@ -20,7 +20,7 @@ from hat_harness.events import ToolRequest
 from hat_harness.render import room_lines
 from hat_scenarios import general
 from hat_scenarios.base import Scenario
-from hat_scenarios.general.words import NUMBERS, OBJECTS, QUALITIES, VERBS
+from hat_scenarios.general.words import NUMBERS, OBJECTS, QUALITIES, TOPICS, VERBS
 
 SAMPLE = 300
 """Items whose words count as words of the scenario."""
@@ -32,6 +32,7 @@ def corpus_words(scenario: Scenario | None, seed: int = 1, spoken: Sequence[str]
     """Words of names, phrases, descriptions, rooms, comments and of the texts `spoken`, held-out ones included: a
     pre-trained model knows every word, and one that is whole in each place is copied in one piece."""
     found = {*OBJECTS, *VERBS, *QUALITIES}
+    found |= {word for topic in TOPICS for word in (*topic.asks, *topic.skills, *topic.tools)}
     if scenario is not None:
         for held_out in (False, True):
             found |= words_in(scenario.vocabulary(held_out))
@@ -84,6 +85,8 @@ def scenario_texts(scenario: Scenario, seed: int, count: int) -> Iterator[str]:
         phrases += [text for pool in vocabulary.descriptions.values() for text in pool]
         for phrase in phrases:
             yield from (phrase, f' "{phrase}"') * 20
+    for letter in scenario.vocabulary(False).letters:
+        yield from (letter,) * COMMON * 5
     for item in scenario.items(seed, "train", count):
         yield "\n".join(room_lines(scenario.room_view(item)))
         backend = scenario.backend(item)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hat_components.step import StepConfig
-from hat_harness.augment import AugmentPlan, trained_plan
+from hat_harness.augment import AugmentPlan, training_plan
 
 
 class Config(StepConfig):
@@ -33,7 +33,7 @@ class Config(StepConfig):
     """Settings of the scenario."""
     states: Literal["augmented", "original"] = "augmented"
     """Harness state of an item: drawn from `plan`, or always the original."""
-    plan: AugmentPlan = Field(default_factory=trained_plan)
+    plan: AugmentPlan = Field(default_factory=training_plan)
     """Distribution over rewrites; not used with `original` states."""
     arm: str = Field(default="teacher", pattern=r"^[a-z][a-z0-9_-]*$")
     """Arm of the trajectories, by which training picks them."""

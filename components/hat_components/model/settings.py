@@ -19,14 +19,14 @@ class Settings(BaseModel):
 class TokenizerConfig(Settings):
     """Size of the vocabulary and the weight of words."""
 
-    vocab_size: int = Field(default=4096, ge=300, le=65536)
+    vocab_size: int = Field(default=5120, ge=300, le=65536)
     """Entries of the BPE, its two special tokens included; the fused tokens come on top."""
     word_weight: int = Field(default=60, ge=0, le=10_000)
     """How often each given word counts in each of its three forms (bare, after a space, after an underscore)."""
 
 
 class ModelConfig(Settings):
-    """Shape of the network. The default has 2.1 million parameters at a vocabulary of 4,108."""
+    """Shape of the network. The default has 2.3 million parameters at a vocabulary of 5,132."""
 
     hidden: int = Field(default=192, ge=8)
     """Width of the residual stream."""

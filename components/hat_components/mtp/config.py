@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hat_components.step import StepConfig
-from hat_harness.augment import AugmentPlan, trained_plan
+from hat_harness.augment import AugmentPlan, training_plan
 
 
 class Config(StepConfig):
@@ -21,7 +21,7 @@ class Config(StepConfig):
     """Settings of the scenario."""
     states: Literal["augmented", "original"] = "augmented"
     """Harness state of an item: drawn from `plan`, or always the original."""
-    plan: AugmentPlan = Field(default_factory=trained_plan)
+    plan: AugmentPlan = Field(default_factory=training_plan)
     """Distribution over rewrites; not used with `original` states."""
     turns: int = Field(default=1, ge=1, le=50)
     """Turns of a session."""

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from hat_components.rl.reward import Term, check_terms
 from hat_components.step import StepConfig
-from hat_harness.augment import AugmentPlan, trained_plan
+from hat_harness.augment import AugmentPlan, training_plan
 
 NAMES = ("accuracy", "effectiveness", "skill_selection", "tool_rationality", "length")
 """Rewards of a rollout (values)."""
@@ -31,7 +31,7 @@ class Config(StepConfig):
     """Settings of the scenario."""
     states: Literal["augmented", "original"] = "augmented"
     """Harness state of a group: drawn from `plan` (a share of originals included), or always the original."""
-    plan: AugmentPlan = Field(default_factory=trained_plan)
+    plan: AugmentPlan = Field(default_factory=training_plan)
     """Distribution over rewrites; not used with `original` states."""
     turns: int = Field(default=1, ge=1, le=50)
     """Turns of a session."""

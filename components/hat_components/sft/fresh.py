@@ -19,7 +19,7 @@ from hat_components.model.codec import Codec, Row, with_tools
 from hat_components.scenarios import load
 from hat_components.sessions import States, play_scored, read_harness, training_messages
 from hat_components.step import InputError
-from hat_harness.augment import AugmentPlan, trained_plan
+from hat_harness.augment import AugmentPlan, training_plan
 
 TRIES = 20
 """Draws after which a scenario and a harness count as not fitting together."""
@@ -39,7 +39,7 @@ class StreamSpec(BaseModel):
     """Scenario that the items are drawn from; of its split `train`, which shares no room with the others."""
     settings: dict[str, Any] = Field(default={"mix": "balanced"})
     """Settings of the scenario."""
-    plan: AugmentPlan = Field(default_factory=trained_plan)
+    plan: AugmentPlan = Field(default_factory=training_plan)
     """Distribution over rewrites; not used by the arm `naive`."""
     seed: int = 1
     """Seed of the states."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hat_harness.render import render_skill, render_system, skill_quote, tool_quote
 from hat_harness.spec import Activation, Harness, Prompt, Skill, Tool
 from hat_scenarios.general.layouts import layout
-from hat_scenarios.general.words import NUMBERS, OBJECTS, QUALITIES, VERBS, Words, names, part, phrase
+from hat_scenarios.general.words import NUMBERS, OBJECTS, QUALITIES, TOPICS, VERBS, Topic, Words, names, part, phrase
 
 Conversation = list[dict[str, Any]]
 _RULES: Final = (
@@ -28,6 +29,19 @@ _BODIES: Final = (
     'say "{opener}" at the start .',
 )
 _EXTRAS: Final = ("", " use a tool for facts .", " be brief .", " load one skill for one request .")
+_MORE: Final = (
+    " and the {thing}",
+    " , {verb} or {other}",
+    " for the {thing} , {verb}",
+    " by {verb}",
+    " with a {thing}",
+)
+_TOPIC_ASKS: Final = (
+    "{ask} for {items} , {quality} ?",
+    "{quality} of {items} , {ask} please",
+    "what about {ask} and {items} , which {quality}",
+    "{items} : {ask} , {quality}",
+)
 _ASKS: Final = (
     "please {skill} and {tool} with {items} , {quality} ?",
     "{skill} , {tool} for {items} : {quality}",
@@ -37,18 +51,42 @@ _ASKS: Final = (
 
 def random_harness(rng: random.Random, words: Words) -> tuple[Harness, str, str]:
     """(harness, its gate phrase, its opener)."""
-    free = rng.random() < 0.6
-    gate, opener = phrase(rng, words, 2, 5), phrase(rng, words, 1, 3)
     taken: set[str] = set()
+    skills = list(zip(*_named(rng, words, rng.randint(3, 8), taken), strict=True))
+    tools = list(zip(*_named(rng, words, rng.randint(2, 5), taken), strict=True))
+    return _harness(rng, words, skills, tools, taken)
+
+
+def topic_harness(rng: random.Random, words: Words) -> tuple[Harness, str, str, list[tuple[Topic, int, int | None]]]:
+    """A harness whose catalogue says in other words what is asked for, and (topic, its skill, its tool or None)."""
+    count = rng.randint(4, 10)
+    topics = rng.sample(TOPICS, count)
+    with_tool = sorted(rng.sample(range(count), rng.randint(2, min(count, 7))))
+    taken: set[str] = set()
+    texts = [f"{rng.choice(topic.skills)}{_rest(rng)}" for topic in topics]
+    skills = list(zip(names(rng, words, count, taken), texts, strict=True))
+    texts = [f"{rng.choice(topics[at].tools)}{_rest(rng)}" for at in with_tool]
+    tools = list(zip(names(rng, words, len(texts), taken), texts, strict=True))
+    found = [(topic, at, with_tool.index(at) if at in with_tool else None) for at, topic in enumerate(topics)]
+    return *_harness(rng, words, skills, tools, taken), found
+
+
+def _rest(rng: random.Random) -> str:
+    more = rng.choice(("", *_MORE))
+    verb, other = rng.sample(VERBS, 2)
+    return more.format(thing=rng.choice(OBJECTS), verb=verb, other=other)
+
+
+def _harness(
+    rng: random.Random,
+    words: Words,
+    skills: Sequence[tuple[str, str]],
+    tools: Sequence[tuple[str, str]],
+    taken: set[str],
+) -> tuple[Harness, str, str]:
+    """(harness, gate, opener) around (name, description) of skills and tools."""
+    gate, opener = phrase(rng, words, 2, 5), phrase(rng, words, 1, 3)
     body = rng.choice(_BODIES).format(opener=opener)
-    skills = tuple(
-        Skill(id=called, name=called, description=text, body=body + rng.choice(_EXTRAS))
-        for called, text in _catalogue(rng, words, rng.randint(3, 8), taken)
-    )
-    tools = tuple(
-        Tool(id=called, name=called, description=text, parameters=_schema(rng, words))
-        for called, text in _catalogue(rng, words, rng.randint(2, 5), taken)
-    )
     sections = ["skills", "tools", "rules"]
     rng.shuffle(sections)
     sections.insert(rng.choice((0, 3)), "room")
@@ -56,19 +94,21 @@ def random_harness(rng: random.Random, words: Words) -> tuple[Harness, str, str]
     harness = Harness(
         name="general",
         sections=tuple(sections),
-        layout=layout(rng, free),
+        layout=layout(rng, rng.random() < 0.6),
         prompts=(rules,),
-        skills=skills,
-        tools=tools,
+        skills=tuple(
+            Skill(id=name, name=name, description=text, body=body + rng.choice(_EXTRAS)) for name, text in skills
+        ),
+        tools=tuple(Tool(id=name, name=name, description=text, parameters=_schema(rng, words)) for name, text in tools),
         activation=Activation(tool=names(rng, words, 1, taken)[0], parameter=part(rng, words)),
     )
     return harness, gate, opener
 
 
-def _catalogue(rng: random.Random, words: Words, count: int, taken: set[str]) -> list[tuple[str, str]]:
+def _named(rng: random.Random, words: Words, count: int, taken: set[str]) -> tuple[list[str], list[str]]:
     verbs, things = rng.sample(VERBS, count), rng.sample(OBJECTS, count)
     texts = [f"{verb} the {thing}" for verb, thing in zip(verbs, things, strict=True)]
-    return list(zip(names(rng, words, count, taken), texts, strict=True))
+    return names(rng, words, count, taken), texts
 
 
 def _schema(rng: random.Random, words: Words) -> dict[str, Any]:
@@ -81,26 +121,56 @@ def _schema(rng: random.Random, words: Words) -> dict[str, Any]:
 
 
 def session(rng: random.Random, words: Words, turns: int = 3) -> Conversation:
-    """A conversation of `turns` requests under one random harness."""
-    harness, gate, opener = random_harness(rng, words)
+    """A conversation of `turns` requests under one random harness; in half of them the catalogue uses other words."""
     things = [f"{part(rng, words, 0.1)} {thing}" for thing in rng.sample(OBJECTS, 4)]
+    if rng.random() < 0.5:
+        harness, gate, opener = random_harness(rng, words)
+        asks = [_said(rng, harness) for _ in range(turns)]
+    else:
+        harness, gate, opener, topics = topic_harness(rng, words)
+        asks = [_meant(rng, harness, topics) for _ in range(turns)]
     messages: Conversation = [{"role": "system", "content": render_system(harness, {"list": things})}]
-    for _ in range(turns):
-        messages += _exchange(rng, words, harness, things, gate, opener)
+    for ask in asks:
+        messages += _exchange(rng, words, harness, things, ask, gate, opener)
     return messages
 
 
-def _exchange(
-    rng: random.Random, words: Words, harness: Harness, things: Sequence[str], gate: str, opener: str
-) -> Conversation:
+@dataclass(frozen=True)
+class _Ask:
+    """A request: its text with `{items}` and `{quality}`, what it is about ("": the quality), what is called."""
+
+    text: str
+    about: str
+    skill: Skill
+    tool: Tool | None
+
+
+def _said(rng: random.Random, harness: Harness) -> _Ask:
+    """Skill and tool are asked for by their descriptions; sometimes the skill alone."""
     skill, tool = rng.choice(harness.skills), rng.choice(harness.tools)
-    parameters = list(tool.parameters["properties"])
-    items = rng.sample(list(things), len(parameters))
+    if rng.random() < 0.2:
+        return _Ask(f"{skill.description} for {{items}} , {{quality}} ?", "", skill, None)
+    text = rng.choice(_ASKS).replace("{skill}", skill.description).replace("{tool}", tool.description)
+    return _Ask(text, "", skill, tool)
+
+
+def _meant(rng: random.Random, harness: Harness, topics: Sequence[tuple[Topic, int, int | None]]) -> _Ask:
+    """Skill and tool are asked for by a word that stands in neither description."""
+    topic, skill, tool = rng.choice(topics)
+    about = rng.choice(topic.asks)
+    text = rng.choice(_TOPIC_ASKS).replace("{ask}", about)
+    return _Ask(text, about, harness.skills[skill], None if tool is None else harness.tools[tool])
+
+
+def _exchange(
+    rng: random.Random, words: Words, harness: Harness, things: Sequence[str], ask: _Ask, gate: str, opener: str
+) -> Conversation:
+    skill, tool = ask.skill, ask.tool
+    parameters = list(tool.parameters["properties"]) if tool else []
+    items = rng.sample(list(things), len(parameters) or 1)
     asked, other = rng.sample(QUALITIES, 2)
-    request = rng.choice(_ASKS).format(
-        skill=skill.description, tool=tool.description, items=" and ".join(items), quality=asked
-    )
-    prefix = f"{asked} |" if rng.random() < 0.7 else ""
+    request = ask.text.format(items=" and ".join(items), quality=asked)
+    prefix = f"{ask.about or asked} |"
     messages: Conversation = [
         {"role": "user", "content": request},
         _calling(
@@ -108,9 +178,8 @@ def _exchange(
         ),
         {"role": "tool", "name": harness.activation.tool, "content": render_skill(harness, skill)},
     ]
-    if rng.random() < 0.2:
-        reply = f"{opener} , done . {gate}"
-        return [*messages, {"role": "assistant", "content": reply, "reasoning": asked if prefix else ""}]
+    if tool is None:
+        return [*messages, {"role": "assistant", "content": f"{opener} , done . {gate}", "reasoning": asked}]
     values = {asked: rng.choice((rng.choice(NUMBERS), part(rng, words, 0.1))), other: rng.choice(NUMBERS)}
     shown = [asked, other] if rng.random() < 0.5 else [other, asked]
     result = f"{items[0]} : " + " , ".join(f"{quality} {values[quality]}" for quality in shown)

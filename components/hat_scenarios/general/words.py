@@ -29,6 +29,50 @@ paint polish clean repair carry fold count open close shift sort verify mark pri
 """
 )
 QUALITIES: Final = split("weight grade height depth speed age taste level sound shape")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What a request names in one word and catalogues in many."""
+
+    asks: tuple[str, ...]
+    """Words that a request may use."""
+    skills: tuple[str, ...]
+    """Words that the description of a skill for it may begin with."""
+    tools: tuple[str, ...]
+    """The same of a tool."""
+
+
+def _topics(table: str) -> tuple[Topic, ...]:
+    rows = (tuple(split(part) for part in row.split("/")) for row in table.strip().splitlines())
+    return tuple(Topic(*row) for row in rows)
+
+
+TOPICS: Final = _topics(
+    """
+river water / brook canal creek / flowing pumping pouring
+bread flour / bakery dough loaf / baking kneading toasting
+winter snow / frost icy freezing / sledding melting thawing
+music singing / melody concert chorus / strumming drumming humming
+horse pony / stable rider gallop / grooming feeding shoeing
+light candles / lantern bulb torch / dimming glowing shining
+train rail / station railway wagon / steering braking hauling
+doctor nurse / clinic hospital medical / healing curing testing
+school class / lesson pupil homeroom / reading spelling grading
+farmer acre / harvest crops tractor / ploughing sowing reaping
+sailor boat / harbour vessel ferry / sailing mooring rowing
+painter canvas / artist gallery portrait / sketching drawing tinting
+builder brick / masonry concrete plaster / digging stacking mixing
+soldier army / barracks troop captaincy / marching saluting drilling
+writer novel / author poetry essay / typing printing editing
+thief crime / police detective clue / searching arresting chasing
+flower blossom / florist bouquet petal / watering trimming planting
+weather rain / cloudy stormy forecast / measuring predicting warning
+funds bank / ledger cashbox savings / lending paying hoarding
+hunter wolf / tracks wild prey / trapping stalking aiming
+"""
+)
+"""Requests that are not worded like the catalogue: a model must find the line that means what is asked."""
 NUMBERS: Final = tuple(str(number) for number in range(2, 400, 3))
 
 

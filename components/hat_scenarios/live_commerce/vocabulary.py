@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from hat_scenarios.base import Vocabulary
+from hat_scenarios.live_commerce.chinese import LETTERS
 
 
 def _pool(table: str) -> dict[str, tuple[str, ...]]:
@@ -216,4 +217,5 @@ def vocabulary(held_out: bool = False) -> Vocabulary:
         openers=HELD_OUT_OPENERS if held_out else OPENERS,
         descriptions=HELD_OUT_DESCRIPTIONS if held_out else DESCRIPTIONS,
         distractors=HELD_OUT_DISTRACTORS if held_out else DISTRACTORS,
+        letters=LETTERS,
     )
