@@ -203,7 +203,14 @@ def pseudonym_key(path: Path) -> bytes:
 def main() -> None:
     """Serve until the process is ended."""
     given = arguments()
-    uvicorn.run(passing(build(given), given), host=given.host, port=given.port, log_level="warning", timeout_graceful_shutdown=25)
+    uvicorn.run(
+        passing(build(given), given),
+        host=given.host,
+        port=given.port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=25,
+    )
 
 
 if __name__ == "__main__":
