@@ -15,7 +15,7 @@ from hat_harness.digest import digest_bytes
 from hat_registry import clock, ledger
 from hat_registry.accounts import Actor
 from hat_registry.errors import NotFoundError
-from hat_registry.store.tables import evidence
+from hat_registry.store.tables import evidence, harness_version, release
 
 Type = Literal["evaluation", "canary", "cost", "diff", "loadtest"]
 
@@ -68,6 +68,18 @@ def of_subject(tx: Connection, workspace: str, subject: str, limit: int = 100) -
         .limit(limit)
     )
     return [(row.digest, Evidence.model_validate_json(row.content)) for row in found]
+
+
+def readable(tx: Connection, actor: Actor, subject: str) -> bool:
+    """Whether the actor may read something that has the digest `subject`: any harness version or release."""
+    names = actor.names("read")
+    if names is None:
+        return True
+    for table in (harness_version, release):
+        here = (table.c.workspace == actor.workspace, table.c.digest == subject, table.c.name.in_(sorted(names)))
+        if tx.execute(select(table.c.digest).where(*here).limit(1)).first() is not None:
+            return True
+    return False
 
 
 def context(tx: Connection, workspace: str, subject: str, baseline: str | None) -> tuple[dict[str, Any], list[str]]:

@@ -7,12 +7,12 @@ visible only when all its blobs are stored. Not here: pointers, proposals (they 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from hat_harness.digest import harness_digest, part_digests
@@ -55,6 +55,13 @@ def store_blobs(blobs: BlobStore, files: Files) -> dict[str, str]:
     order = sorted(files)
     with ThreadPoolExecutor(min(WRITERS, len(order) or 1)) as pool:
         return dict(zip(order, pool.map(blobs.put, [files[name] for name in order]), strict=True))
+
+
+def missing(blobs: BlobStore, digests: Iterable[str]) -> set[str]:
+    """Those of `digests` that are not stored."""
+    order = sorted(set(digests))
+    with ThreadPoolExecutor(min(WRITERS, len(order) or 1)) as pool:
+        return {digest for digest, there in zip(order, pool.map(blobs.has, order), strict=True) if not there}
 
 
 def push(
@@ -154,16 +161,25 @@ def log(tx: Connection, workspace: str, name: str, *, before: int | None = None,
 
 
 def names(
-    tx: Connection, workspace: str, *, search: str = "", after: str = "", limit: int = 50
+    tx: Connection,
+    workspace: str,
+    *,
+    search: str = "",
+    after: str = "",
+    limit: int = 50,
+    only: frozenset[str] | None = None,
 ) -> list[tuple[str, int, str]]:
     """(name, number of versions, time of the newest), by name; `search` looks into names, messages and digests.
 
-    Walks from name to name through the key and reads one row of each, so that it costs names, not versions.
+    `only` are the names that may be seen; None for all. Walks from name to name through the key and reads one row of
+    each, so that it costs names, not versions.
     """
     table = harness_version
-    here = table.c.workspace == workspace
+    here: ColumnElement[bool] = table.c.workspace == workspace
+    if only is not None:
+        here = here & table.c.name.in_(sorted(only))
     if search:
-        walked = _matching(workspace, search, after, limit).subquery()
+        walked = _matching(here, search, after, limit).subquery()
     else:
         first = select(func.min(table.c.name).label("name")).where(here, table.c.name > after)
         walk = first.cte("walk", recursive=True)
@@ -182,12 +198,12 @@ def names(
     return [(row[0], row[1], row[2]) for row in tx.execute(query)]
 
 
-def _matching(workspace: str, search: str, after: str, limit: int) -> Select[tuple[str]]:
+def _matching(here: ColumnElement[bool], search: str, after: str, limit: int) -> Select[tuple[str]]:
     table = harness_version
     return (
         select(table.c.name)
         .where(
-            table.c.workspace == workspace,
+            here,
             table.c.name > after,
             or_(
                 table.c.name.contains(search, autoescape=True),

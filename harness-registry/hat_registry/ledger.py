@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import rfc8785
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from hat_registry import clock
@@ -166,10 +166,19 @@ def rows(
     subject: str | None = None,
     actor: str | None = None,
     until: str | None = None,
+    upto: int | None = None,
     newest_first: bool = False,
+    only: frozenset[str] | None = None,
 ) -> list[Row]:
-    """Rows in order of `seq`, filtered. `after` continues a listing; `until` is an inclusive time."""
+    """Rows in order of `seq`, filtered. `after` continues a listing; `until` and `upto` are an inclusive time and row.
+
+    `only` are the harness names whose rows may be seen; None for all rows.
+    """
     query = select(ledger).where(ledger.c.workspace == workspace)
+    if only is not None:
+        query = query.where(any_of(ledger.c.subject, only))
+    if upto is not None:
+        query = query.where(ledger.c.seq <= upto)
     for column, value in ((ledger.c.kind, kind), (ledger.c.subject, subject), (ledger.c.actor, actor)):
         if value is not None:
             query = query.where(column == value)
@@ -181,6 +190,12 @@ def rows(
     else:
         query = query.where(ledger.c.seq > after).order_by(ledger.c.seq)
     return [_row(found) for found in tx.execute(query.limit(limit))]
+
+
+def any_of(subject: ColumnElement[str], names: frozenset[str]) -> ColumnElement[bool]:
+    """Whether a subject is a harness or release of `names`, or one of their pointers."""
+    whole = [f"{kind}:{name}" for kind in ("harness", "release") for name in sorted(names)]
+    return or_(subject.in_(whole), *(subject.startswith(f"{one}@", autoescape=True) for one in whole))
 
 
 def last_by(tx: Connection, workspace: str, until: str) -> int:
@@ -210,7 +225,7 @@ def verify(tx: Connection, workspace: str) -> Verified:
     at = Head()
     columns = (ledger.c.at, ledger.c.actor, ledger.c.kind, ledger.c.subject)
     for seq, body, digest, *told in _pages(tx, workspace, ledger.c.seq, ledger.c.body, ledger.c.hash, *columns):
-        fields = _next(workspace, at, seq, body, digest)
+        fields = follow(workspace, at, seq, body, digest)
         if [fields[name] for name in ("at", "actor", "kind", "subject")] != told:
             raise _broken(workspace, seq, f"row {seq} was changed: its columns differ from its body")
         at = Head(seq, digest)
@@ -230,7 +245,7 @@ def verify_export(lines: Iterator[str]) -> Verified:
     at, workspace = Head(), ""
     for line in lines:
         seq, body, digest = _exported(line.rstrip("\r\n"), at.seq + 1)
-        fields = _next(workspace, at, seq, body, digest)
+        fields = follow(workspace, at, seq, body, digest)
         workspace = fields["workspace"]
         at = Head(fields["seq"], digest)
     return Verified(rows=at.seq, head=at.hash)
@@ -248,8 +263,8 @@ def _pages(tx: Connection, workspace: str, *columns: ColumnElement[Any]) -> Iter
         after = page[-1][0]
 
 
-def _next(workspace: str, at: Head, seq: int, body: str, digest: str) -> dict[str, Any]:
-    """The fields of the row that must follow `at`. An empty `workspace` takes the row's own."""
+def follow(workspace: str, at: Head, seq: int, body: str, digest: str) -> dict[str, Any]:
+    """The fields of the row that must follow `at`, else LedgerError. An empty `workspace` takes the row's own."""
     expected = at.seq + 1
     if seq != expected:
         told = "is missing" if seq > expected else "stands a second time"

@@ -110,10 +110,18 @@ def get(tx: Connection, workspace: str, identity: str) -> Proposal:
 
 
 def listing(
-    tx: Connection, workspace: str, *, state: str | None = None, after: str = "", limit: int = 50
+    tx: Connection,
+    workspace: str,
+    *,
+    state: str | None = None,
+    after: str = "",
+    limit: int = 50,
+    only: frozenset[str] | None = None,
 ) -> list[Proposal]:
-    """Proposals, newest first; `after` is the `pages.cursor` of the last one of the page before."""
+    """Proposals, newest first; `after` is the `pages.cursor` of the page before, `only` the names that may be seen."""
     query = select(proposal).where(proposal.c.workspace == workspace)
+    if only is not None:
+        query = query.where(proposal.c.name.in_(sorted(only)))
     if state:
         query = query.where(proposal.c.state == state)
     paged = pages.newest_first(query, proposal.c.created_at, proposal.c.id, after, limit)

@@ -72,10 +72,21 @@ def get(tx: Connection, workspace: str, digest: str) -> Release:
 
 
 def listing(
-    tx: Connection, workspace: str, *, name: str | None = None, after: str = "", limit: int = 50
+    tx: Connection,
+    workspace: str,
+    *,
+    name: str | None = None,
+    after: str = "",
+    limit: int = 50,
+    only: frozenset[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Releases with author and time, newest first; `after` is the `pages.cursor` of the page before."""
+    """Releases with author and time, newest first; `after` is the `pages.cursor` of the page before.
+
+    `only` are the names that may be seen; None for all.
+    """
     query = select(release).where(release.c.workspace == workspace)
+    if only is not None:
+        query = query.where(release.c.name.in_(sorted(only)))
     if name is not None:
         query = query.where(release.c.name == name)
     return [

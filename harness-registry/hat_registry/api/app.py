@@ -22,6 +22,7 @@ from hat_registry.api.routes import (
     canary,
     harness,
     history,
+    mlflow,
     overview,
     proposal,
     release,
@@ -119,7 +120,7 @@ def create_app(
     problem.install(app)
     # Before the described routes: the same answers, for programs that ask many times a second.
     app.router.routes[:0] = fast.routes("/api/v1")
-    for routes in (overview, harness, proposal, history, release, account, canary, watch, webhook):
+    for routes in (overview, harness, proposal, history, release, account, canary, watch, webhook, mlflow):
         app.include_router(routes.router, prefix="/api/v1")
 
     @app.get("/healthz", include_in_schema=False)

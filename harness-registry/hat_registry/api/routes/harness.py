@@ -37,10 +37,10 @@ class Rollback(BaseModel):
 async def list_harnesses(
     actor: CurrentActor, registry: CurrentRegistry, search: str = "", after: str = "", limit: Limit = 50
 ) -> dict[str, Any]:
-    """Names with the number of their versions; `search` looks into names, messages and digests."""
-    actor.require("read")
+    """Names that one may read, with the number of their versions; `search` looks into names, messages and digests."""
+    actor.require_some("read")
     with registry.database.read() as tx:
-        found = harnesses.names(tx, actor.workspace, search=search, after=after, limit=limit)
+        found = harnesses.names(tx, actor.workspace, search=search, after=after, limit=limit, only=actor.names("read"))
     items = [{"name": name, "versions": count, "updated_at": at} for name, count, at in found]
     return {"items": items, "next": items[-1]["name"] if len(items) == limit else None}
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
-from sqlalchemy import select
+from fastapi import APIRouter, Query
 
 from hat_harness.render import parts_cost, render_system
 from hat_harness.segments import estimate
 from hat_harness.spec import Harness
-from hat_registry import evidence, ledger, mutes, pointers, proposals
+from hat_registry import evidence, ledger, pointers, proposals
 from hat_registry.api.access import CurrentActor, CurrentRegistry
+from hat_registry.api.routes import history
 from hat_registry.registry import plain
-from hat_registry.store.tables import pointer
 
 router = APIRouter(tags=["overview"])
 SAMPLE_ROOM = {"list": ["…"]}
@@ -21,22 +20,32 @@ SAMPLE_ROOM = {"list": ["…"]}
 
 
 @router.get("/overview")
-async def overview(actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
-    """Pointers that are live, proposals that wait, the newest ledger rows, and what is muted."""
-    actor.require("read")
+async def overview(
+    actor: CurrentActor, registry: CurrentRegistry, upto: Annotated[int | None, Query(ge=0, le=2**53)] = None
+) -> dict[str, Any]:
+    """Pointers that are live, proposals that wait, the newest ledger rows, and what is muted; `upto`: as of a row."""
+    actor.require_some("read")
+    only = actor.names("read")
     with registry.database.read() as tx:
-        query = select(pointer).where(pointer.c.workspace == actor.workspace).order_by(pointer.c.moved_at.desc())
-        live = [dict(row._mapping) for row in tx.execute(query.limit(50))]
+        stood = history.state_of(tx, actor, upto)
         waiting = [
-            plain(one) for state in ("open", "approved") for one in proposals.listing(tx, actor.workspace, state=state)
+            plain(one)
+            for state in ("open", "approved")
+            for one in proposals.listing(tx, actor.workspace, state=state, only=only)
         ]
-        rows = [plain(row) for row in ledger.rows(tx, actor.workspace, newest_first=True, limit=5)]
-        silenced = sorted(mutes.rooms(tx, actor.workspace))
+        rows = ledger.rows(tx, actor.workspace, newest_first=True, limit=5, upto=stood["upto"], only=only)
     for one in waiting:
         one["waits_for_you"] = (
             actor.may("approve", one["name"]) and one["author"] != actor.account and one["state"] == "open"
         )
-    return {"pointers": live, "proposals": waiting, "ledger": rows, "muted": silenced}
+    bounds = {key: stood[key] for key in ("first", "first_at", "last", "last_at", "upto")}
+    return {
+        "pointers": stood["pointers"][:50],
+        "proposals": waiting,
+        "ledger": [plain(row) for row in rows],
+        "muted": stood["muted"],
+        **bounds,
+    }
 
 
 @router.get("/harnesses/{name}/versions/{selector}/content")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hat_registry import evidence, pages, pointers, proposals
 from hat_registry.api.access import CurrentActor, CurrentRegistry
+from hat_registry.errors import NotFoundError
 from hat_registry.gates import Gate
 from hat_registry.registry import plain
 
@@ -53,9 +54,10 @@ async def list_proposals(
     after: str = "",
 ) -> dict[str, Any]:
     """Proposals, newest first; `next` continues the listing as `after`."""
-    actor.require("read")
+    actor.require_some("read")
     with registry.database.read() as tx:
-        found = [plain(one) for one in proposals.listing(tx, actor.workspace, state=state, after=after, limit=limit)]
+        rows = proposals.listing(tx, actor.workspace, state=state, after=after, limit=limit, only=actor.names("read"))
+    found = [plain(one) for one in rows]
     return {"items": found, "next": pages.cursor(found, "id", limit)}
 
 
@@ -76,9 +78,11 @@ def open_proposal(body: NewProposal, actor: CurrentActor, registry: CurrentRegis
 @router.get("/proposals/{identity}")
 async def get_proposal(identity: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
     """A proposal with its policy, verdicts and the gates as they would come out now."""
-    actor.require("read")
+    actor.require_some("read")
     with registry.database.read() as tx:
         found = proposals.get(tx, actor.workspace, identity)
+        if not actor.may("read", found.name):
+            raise NotFoundError(f"no proposal {identity[:32]}", place=actor.workspace)
         needed = pointers.protection(tx, actor.workspace, found.kind, found.pointer)
         results = proposals.preview(tx, found)
         verdicts = proposals.approvals(tx, identity)
@@ -135,8 +139,10 @@ def add_evidence(body: evidence.Evidence, actor: CurrentActor, registry: Current
 @router.get("/evidence")
 async def list_evidence(subject: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
     """Evidence about a digest, newest first."""
-    actor.require("read")
+    actor.require_some("read")
     with registry.database.read() as tx:
+        if not evidence.readable(tx, actor, subject):
+            return {"items": []}
         found = evidence.of_subject(tx, actor.workspace, subject)
     return {"items": [{"digest": digest, **piece.model_dump(mode="json")} for digest, piece in found]}
 
