@@ -14,8 +14,8 @@ from hat_serving.canary.backends import Reading
 from hat_serving.canary.backends.gateway import Gateway
 from hat_serving.canary.controller import Controller, Settings
 from hat_serving.canary.folder import Folder
-from hat_serving.canary.local import once
 from hat_serving.canary.spec import API_VERSION, KIND, read_spec
+from hat_serving.canary.watch import once
 from hatstack.cli import canary
 
 Hat = Callable[..., Any]

@@ -62,6 +62,7 @@ class World:
     retired: bool = False
     paused: bool = False
     abort: bool = False
+    promote: bool = False
     resume: str = ""
     state: State = field(default_factory=State)
     commands: list[Command] = field(default_factory=list)
@@ -70,7 +71,16 @@ class World:
 
     def seen(self) -> Observation:
         return Observation(
-            self.now, self.weight, self.ready, "", self.promoted, self.retired, self.paused, self.abort, self.resume
+            self.now,
+            self.weight,
+            self.ready,
+            "",
+            self.promoted,
+            self.retired,
+            self.paused,
+            self.abort,
+            self.resume,
+            promote=self.promote,
         )
 
     def look(self, seconds: float = 5.0) -> Transition:

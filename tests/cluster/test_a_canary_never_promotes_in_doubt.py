@@ -314,3 +314,62 @@ def test_success_everywhere_ends_in_promotion(raw: list[dict[str, Any]], happeni
         world.look(20)
     assert world.state.phase == "Healthy"
     assert world.weight == 100
+
+
+def test_the_old_version_stays_warm_for_the_soak() -> None:
+    world = World(spec(steps=[{"setWeight": 50}], metrics=[], soak="300s"))
+    world.until("Promoting")
+    begun = world.now
+    while not world.promoted:
+        world.look()
+        assert world.now - begun < 1000
+        if world.now - begun < 290:
+            assert not world.promoted
+    assert world.weight == 100
+    assert world.until("Healthy").reason == "Promoted"
+
+
+def test_what_fails_in_the_soak_is_taken_back_before_it_is_promoted() -> None:
+    world = World(spec(steps=[{"setWeight": 50}], soak="300s", analysis={"metrics": ["errors"]}))
+    world.until("Promoting")
+    world.look()
+    world.verdict = "failure"
+    state = world.until("Degraded")
+    assert state.reason == "AnalysisFailed"
+    assert not world.promoted
+    assert world.weight == 0
+
+
+def test_an_abort_in_the_soak_comes_before_the_promotion() -> None:
+    world = World(spec(steps=[{"setWeight": 50}], metrics=[], soak="300s"))
+    world.until("Promoting")
+    world.look()
+    world.abort = True
+    assert world.until("Degraded").reason == "AbortRequested"
+    assert not world.promoted
+
+
+def test_a_wish_to_promote_skips_pauses_and_no_measurement() -> None:
+    world = World(spec())
+    world.promote, world.verdict = True, "waiting"
+    for _ in range(30):
+        world.look()
+    assert (world.state.phase, world.state.step) == ("Progressing", 2), "the analysis is still measured"
+    world.verdict = "success"
+    assert world.until("Healthy").reason == "Promoted"
+
+
+def test_conditions_change_their_time_with_their_status_only() -> None:
+    from hat_serving.canary.conditions import conditions
+
+    world = World(spec())
+    world.until("Progressing")
+    first = conditions(world.state, (), 1, world.now)
+    assert {entry["type"]: entry["status"] for entry in first}["Promoted"] == "Unknown"
+    world.look()
+    second = conditions(world.state, first, 1, world.now)
+    for old, new in zip(first, second, strict=True):
+        assert (old["lastTransitionTime"] == new["lastTransitionTime"]) == (old["status"] == new["status"])
+    world.abort = True
+    last = conditions(world.until("Degraded"), second, 1, world.now)
+    assert {entry["type"]: entry["status"] for entry in last}["Promoted"] == "False"

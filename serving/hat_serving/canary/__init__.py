@@ -1,6 +1,7 @@
 """Canary rollouts: a release gets traffic step by step, and only while evidence allows it.
 
     spec          what a rollout is: target, steps, metrics (pydantic; the CRD says the same)
+    conditions    the state in Kubernetes' own words
     state         what is remembered between two looks, and what a look sees
     machine       state + observation → next state + commands; pure
     gates         measured numbers → success, failure, inconclusive, waiting; pure
@@ -13,7 +14,7 @@
     controller    the CanaryRollout resource on Kubernetes (kopf), with leader election
     record        tells the registry's ledger
     control       start, status, pause, resume, promote, abort
-    folder, local the same without a cluster: files, and a loop over them
+    folder, watch the same without a cluster: files, and a loop over them
 
 Always holds: an inconclusive measurement never promotes; a step's clock runs only while the split that is really in
 force equals the wanted one; every state survives a restart, because it lives in the resource's status. Not here:

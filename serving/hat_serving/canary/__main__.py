@@ -51,7 +51,7 @@ async def run(arguments: argparse.Namespace) -> int:
 async def _without_cluster(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     from hat_serving.canary.controller import Controller, Settings
     from hat_serving.canary.folder import Folder
-    from hat_serving.canary.local import watch
+    from hat_serving.canary.watch import watch
 
     folder = Folder(arguments.folder)
     settings = Settings(registry=arguments.registry, registry_token=os.environ.get("HATSTACK_TOKEN", ""))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import kopf
 
 from hat_serving.canary.backends import TrafficBackend, backend_for
+from hat_serving.canary.conditions import conditions
 from hat_serving.canary.driver import Look, Wishes, look
 from hat_serving.canary.errors import ClusterError, InvalidRolloutError
 from hat_serving.canary.health import Health
@@ -217,7 +218,13 @@ class Controller:
 
         def save(state: State) -> None:
             """Refused (409) when the resource has changed since it was read: that look is void."""
-            wanted = to_status(state) | {"observedGeneration": metadata["generation"], "stepCount": len(spec.steps)}
+            generation = metadata["generation"]
+            known = (found.get("status") or {}).get("conditions") or []
+            wanted = to_status(state) | {
+                "observedGeneration": generation,
+                "stepCount": len(spec.steps),
+                "conditions": conditions(state, known, generation, time.time()),
+            }
             if wanted != {key: (found.get("status") or {}).get(key) for key in wanted}:
                 change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": wanted}
                 self._kube.patch(API_VERSION, KIND, metadata["name"], metadata["namespace"], change, status=True)

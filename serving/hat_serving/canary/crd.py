@@ -40,6 +40,7 @@ FIXED = (
     "prometheus",
     "arms",
     "progressDeadline",
+    "soak",
 )
 """Fields of the spec that never change; `paused`, `promote` and `abort` do."""
 
@@ -76,7 +77,7 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
             "self.backend != 'llmisvc' || (has(self.stable) && has(self.canaryMember))",
             "llmisvc needs stable and canaryMember",
         ),
-        ("self.backend != 'gateway' || has(self.url)", "gateway needs url"),
+        ("self.backend != 'gateway' || (has(self.url) && has(self.deployment))", "gateway needs url and deployment"),
     ),
     "RolloutSpec": (
         ("has(self.steps[0].setWeight)", "the first step sets a weight"),
@@ -124,6 +125,7 @@ def crd() -> Schema:
     status["properties"] |= {
         "observedGeneration": {"type": "integer", "description": "Generation of the spec that this status belongs to."},
         "stepCount": {"type": "integer", "description": "Number of steps."},
+        "conditions": _conditions(),
     }
     status.pop("required", None)
     root = {
@@ -223,6 +225,26 @@ def _merged(node: Schema, models: dict[str, Schema]) -> Schema:
         "properties": properties,
         "x-kubernetes-validations": rules,
     } | described
+
+
+def _conditions() -> Schema:
+    """Kubernetes' own form, so that `kubectl wait --for=condition=Promoted` works."""
+    texts = {key: {"type": "string", "maxLength": LONGEST} for key in ("type", "status", "reason", "message")}
+    texts["status"]["enum"] = ["True", "False", "Unknown"]
+    texts["status"].pop("maxLength")
+    numbers: Schema = {"observedGeneration": {"type": "integer"}}
+    times: Schema = {"lastTransitionTime": {"type": "string", "format": "date-time"}}
+    return {
+        "type": "array",
+        "description": "Promoted, SplitInForce, Held.",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime"],
+            "properties": {**texts, **numbers, **times},
+        },
+    }
 
 
 def _fixed(name: str) -> Schema:

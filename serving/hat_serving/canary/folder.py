@@ -5,7 +5,7 @@
 
 Always holds: a spec is read before it is kept, and never changes but in `paused`, `promote` and `abort`; a write that
 names a resource version is refused when the file has changed meanwhile; a file is whole or not there. Only the backend
-`gateway` works here, because the others need KServe. Not here: who looks at rollouts (local).
+`gateway` works here, because the others need KServe. Not here: who looks at rollouts (watch).
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def _paused(spec: RolloutSpec, state: State, seen: Observation, settle: float) -
 
 
 def _promoting(spec: RolloutSpec, state: State, seen: Observation, settle: float) -> Transition:
-    """All traffic to the canary, and only then it becomes the stable version.
+    """All traffic to the canary, the soak, and only then it becomes the stable version.
 
     The deadline bounds the wait for the split. The promotion itself has none: new pods of a large model take their
     time, and what KServe has accepted cannot be taken back by an abort.
@@ -224,13 +224,34 @@ def _promoting(spec: RolloutSpec, state: State, seen: Observation, settle: float
     since = seen.now if state.waiting_since is None else state.waiting_since
     if seen.effective == 100 and seen.ready:
         matched = seen.now if state.matched_since is None else state.matched_since
+        if seen.now - matched >= settle:
+            return _soaking(spec, state.model_copy(update={"matched_since": matched}), seen, settle)
         state = _say(state, "Promoting", seen.note, matched_since=matched, waiting_since=None)
-        return Transition(state, (Promote(),) if seen.now - matched >= settle else ())
+        return Transition(state)
     if seen.now - since > spec.progress_deadline:
         why = seen.note or "the canary never got all traffic"
         return _aborting(_abort(state, seen, "ProgressDeadlineExceeded", why), seen, settle)
-    state = _say(state, "WaitingForSplit", seen.note, matched_since=None, waiting_since=since)
-    return Transition(state, (SetWeight(100),))
+    lost = {"matched_since": None, "clock_started": None, "waiting_since": since}
+    return Transition(_say(_close_window(state, seen), "WaitingForSplit", seen.note, **lost), (SetWeight(100),))
+
+
+def _soaking(spec: RolloutSpec, state: State, seen: Observation, settle: float) -> Transition:
+    """The old version is warm and without traffic. Background metrics go on, and may still abort, until promotion."""
+    if not spec.soak or state.step_done:
+        return Transition(_say(state, "Promoting", seen.note, waiting_since=None), (Promote(),))
+    clock = seen.now if state.clock_started is None else state.clock_started
+    state, failed = _take_in(spec, state.model_copy(update={"clock_started": clock, "waiting_since": None}), seen)
+    if failed:
+        return _aborting(_abort(state, seen, "AnalysisFailed", failed), seen, settle)
+    if seen.now - clock < spec.soak:
+        said = f"the old version stays warm for {spec.soak:g} s"
+        return _measure_background(spec, _say(state, "Soaking", said), seen)
+    open_ones = [tally.name for tally in state.background if tally.outcome != "success"]
+    if open_ones:
+        said = f"{', '.join(open_ones)} not concluded yet"
+        return _measure_background(spec, _say(state, "WaitingForAnalysis", said), seen)
+    done = {"clock_started": None, "step_done": True}
+    return Transition(_say(_close_window(state, seen), "Promoting", seen.note, **done), (Promote(),))
 
 
 def _aborting(state: State, seen: Observation, settle: float) -> Transition:

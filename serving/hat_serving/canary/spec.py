@@ -308,6 +308,8 @@ class RolloutSpec(Model):
     arms: Arms = Field(default_factory=Arms)
     progress_deadline: Duration = 600.0
     """Seconds until a wanted split or a ready canary must be there; past it the rollout aborts."""
+    soak: Duration = 0.0
+    """Seconds with all traffic on the canary, the old version still warm, before it is promoted and the old one goes."""
     paused: bool = False
     promote: bool = False
     """Goes on without waiting: every pause is skipped, no measurement is."""
