@@ -8,6 +8,7 @@ model". Exits 1 when a step failed or a goal is missed.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +33,7 @@ def options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "bench-hat")
     parser.add_argument("--base", type=Path, help="a base model folder; by default the one that ships")
     parser.add_argument("--jobs", type=int, default=2, help="steps side by side")
+    parser.add_argument("--prefix", default="", help="command before every step, such as `nice -n 10`")
     parser.add_argument("--rates", type=float, nargs="+", help="learning rates of the search; one: no search")
     parser.add_argument("--items", type=int, help="test items of each suite")
     parser.add_argument("--tokens", type=int, help="tokens of each training")
@@ -110,7 +112,7 @@ def main(argv: list[str]) -> int:
             size = replace(size, **{name: getattr(given, name)})
     if given.rates:
         size = replace(size, rates=tuple(given.rates))
-    runner = Runner(given.out, given.jobs)
+    runner = Runner(given.out, given.jobs, shlex.split(given.prefix))
     problems: list[str] = []
     base = given.base
     if base is None:

@@ -22,23 +22,27 @@ from typing import Any
 from hat_components.data import digest_path
 from hat_harness.digest import decimals, digest_json
 
+Needs = Mapping[str, tuple[str, str] | Path]
+"""Input name → (job name, artifact), or a path."""
+
 
 @dataclass(frozen=True)
 class Job:
-    """One step. `needs`: input name → (job name, artifact), or a path."""
+    """One step."""
 
     name: str
     component: str
     config: Mapping[str, Any]
-    needs: Mapping[str, tuple[str, str] | Path] = field(default_factory=dict)
+    needs: Needs = field(default_factory=dict)
 
 
 class Runner:
     """Runs jobs in order, `side` of them at a time, one thread of torch each, under `folder`."""
 
-    def __init__(self, folder: Path, side: int) -> None:
+    def __init__(self, folder: Path, side: int, prefix: Sequence[str] = ()) -> None:
+        """`prefix` stands before every command, such as `nice`."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._side = folder, side
+        self.folder, self._side, self._prefix = folder, side, tuple(prefix)
         self._file = folder / "rows.jsonl"
         self._lock = threading.Lock()
         self.rows: dict[str, dict[str, Any]] = {}
@@ -82,7 +86,16 @@ class Runner:
         out = self._out(job.name)
         config = self.folder / f"{out.name}.config.json"
         config.write_text(json.dumps(job.config), encoding="utf-8")
-        command = [sys.executable, "-m", f"hat_components.{job.component}", "--config", str(config), "--out", str(out)]
+        command = [
+            *self._prefix,
+            sys.executable,
+            "-m",
+            f"hat_components.{job.component}",
+            "--config",
+            str(config),
+            "--out",
+            str(out),
+        ]
         command += [part for name, path in inputs.items() for part in ("--input", f"{name}={path}")]
         began = time.monotonic()
         with (self.folder / f"{out.name}.log").open("w", encoding="utf-8") as log:

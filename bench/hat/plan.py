@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.hat.jobs import Job
+from bench.hat.jobs import Job, Needs
 
 ARMS = ("naive", "hsa")
 FACTORS = ("names", "skill", "tool", "parameter", "activation", "gate", "opener", "layout", "envelope")
@@ -76,7 +76,11 @@ def search(size: Size, harness: Path, base: Path) -> Iterator[Job]:
             name = f"search/{arm}-{rate:g}"
             yield training(f"{name}/sft", 1, arm, size.search_tokens, rate, base)
             config = {"arm": arm, "suites": ["t1", "t2"], "items": 20, "traces": False}
-            needs = {"model": (f"{name}/sft", "model"), "items": ("s1/simulate", "items_dev"), "harness": harness}
+            needs: Needs = {
+                "model": (f"{name}/sft", "model"),
+                "items": ("s1/simulate", "items_dev"),
+                "harness": harness,
+            }
             yield Job(f"{name}/dev", "evaluate", config, needs)
 
 
@@ -104,7 +108,7 @@ def seeds(numbers: Sequence[int], size: Size, rates: Mapping[str, float], harnes
 def sealed(seed: int, arm: str, model: tuple[str, str] | Path, suites: Sequence[str], size: Size, harness: Path) -> Job:
     """The evaluation that the table shows."""
     config = {"seed": seed, "arm": arm, "suites": list(suites), "instructions": size.instructions, "traces": False}
-    needs = {"model": model, "items": (f"s{seed}/simulate", "items_test"), "harness": harness}
+    needs: Needs = {"model": model, "items": (f"s{seed}/simulate", "items_test"), "harness": harness}
     return Job(f"s{seed}/test-{arm}", "evaluate", config, needs)
 
 
@@ -115,7 +119,7 @@ def public(size: Size, rates: Mapping[str, float], base: Path, data: Path) -> It
     yield Job("bfcl/augment", "augment", {"seed": 1}, {"conversations": ("bfcl/import", "held_in")})
     for arm in ARMS:
         sft = {"seed": 1, "threads": 1, "arm": arm, "fit": fit(size.bfcl_tokens, rates[arm])}
-        needs = {"base": base, "trajectories": ("bfcl/augment", "trajectories")}
+        needs: Needs = {"base": base, "trajectories": ("bfcl/augment", "trajectories")}
         yield Job(f"bfcl/sft-{arm}", "sft", sft, needs)
         asked = {"arm": arm, "suites": ["t5", "t5-t2", "t5-t2x"], "traces": False}
         needs = {"model": (f"bfcl/sft-{arm}", "model"), "trained_on": ("bfcl/augment", "trajectories")}
