@@ -1,7 +1,7 @@
 """Base checkpoints that ship: made by this repository's own base step, bf16 safetensors, named by digest.
 
 Always holds: a checkpoint is handed out only when its content has the digest that the caller names. `python -m
-hat_components.base.shipped FOLDER NAME` makes one from a trained model folder; `make base` trains that folder anew.
+hat_components.base.shipped FOLDER NAME [EVALUATION]` makes one from a trained model folder; `make base` trains that folder anew.
 Not here: training (hat_components.base.step).
 """
 
@@ -46,13 +46,20 @@ def hand_out(name: str, digest: str, out: Path, progress: Progress) -> StepResul
     return StepResult(artifacts={"model": "model"}, digests={"model": digest_path(target)}, notes=notes)
 
 
-def make(folder: Path, name: str) -> str:
-    """Ship a trained model folder under `name`; returns the digest to write into profiles."""
+def make(folder: Path, name: str, scores: Mapping[str, float] | None = None) -> str:
+    """Ship a trained model folder under `name`, with measured scores if given; returns the digest for profiles."""
     from hat_components.model.folder import load_folder, read_training, save_folder
 
     loaded = load_folder(folder)
     place = Path(__file__).resolve().parent / name
     digest = save_folder(place / "model", loaded.model, loaded.codec, read_training(folder), "bfloat16")
-    card = {"digest": digest, "made_from": loaded.digest}
+    training = read_training(folder)
+    card = {
+        "digest": digest,
+        "made_from": loaded.digest,
+        "seed": training.get("config", {}).get("seed"),
+        "stages": training.get("stages", {}),
+        "scores": dict(scores or {}),
+    }
     (place / CARD).write_text(json.dumps(card, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return digest
