@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, func, insert, select
 
@@ -23,24 +23,36 @@ from hat_registry.store.blobs import BlobStore, FolderBlobs, S3Blobs
 from hat_registry.store.database import Database
 from hat_registry.store.tables import idempotency
 
+if TYPE_CHECKING:
+    from hat_registry.mlflow_link import Mlflow
+
+GARBAGE_LOCK = 0x68617467
+"""Key of the advisory lock on Postgres that pushes share and the garbage collection holds alone; SQLite has one writer."""
+
 
 class Registry:
-    """What the API, the console and the command line hold."""
+    """What the API, the console and the command line hold. `mlflow` is None where no MLflow stands beside it."""
 
-    def __init__(self, database: Database, blobs: BlobStore) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, mlflow: Mlflow | None = None) -> None:
         self.database = database
         self.blobs = blobs
+        self.mlflow = mlflow
 
     @classmethod
     def open(cls, url: str, blobs: str | Path) -> Registry:
         """Open and migrate. `blobs` is a folder or `s3://bucket/prefix` (endpoint and keys from AWS_* variables)."""
         database = Database(url)
         database.migrate()
-        place = str(blobs)
-        if place.startswith("s3://"):
-            bucket, _, prefix = place.removeprefix("s3://").partition("/")
-            return cls(database, S3Blobs(bucket, prefix=prefix or "blobs/"))
-        return cls(database, FolderBlobs(Path(place)))
+        return cls(database, cls.blobs_at(blobs))
+
+    @staticmethod
+    def blobs_at(place: str | Path) -> BlobStore:
+        """The blob store at a folder or at `s3://bucket/prefix`."""
+        told = str(place)
+        if told.startswith("s3://"):
+            bucket, _, prefix = told.removeprefix("s3://").partition("/")
+            return S3Blobs(bucket, prefix=prefix or "blobs/")
+        return FolderBlobs(Path(told))
 
     def push(
         self, actor: Actor, files: Mapping[str, bytes], *, message: str, parent: str | None = None
@@ -50,7 +62,15 @@ class Registry:
         actor.require("push", harness.name)
         stored = harnesses.store_blobs(self.blobs, files)
         with self.database.write() as tx:
+            self._pin(tx, files, stored)
             return harnesses.push(tx, actor, harness, stored, message=message, parent=parent)
+
+    def _pin(self, tx: Connection, files: Mapping[str, bytes], stored: Mapping[str, str]) -> None:
+        """Keep the garbage collection away until `tx` ends, and store again what it took since the blobs were stored."""
+        if tx.dialect.name == "postgresql":
+            tx.execute(select(func.pg_advisory_xact_lock_shared(GARBAGE_LOCK)))
+        gone = harnesses.missing(self.blobs, stored.values())
+        harnesses.store_blobs(self.blobs, {name: files[name] for name, digest in stored.items() if digest in gone})
 
     def load(self, workspace: str, name: str, selector: str) -> tuple[harnesses.Version, Harness]:
         """A version and its parsed harness."""

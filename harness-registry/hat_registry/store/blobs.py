@@ -7,13 +7,24 @@ blob. A blob appears under its name only when it is complete. Not here: which bl
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from hat_harness.digest import digest_bytes
 from hat_registry.errors import InvalidError, NotFoundError, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One blob in a store. `written_at` is in seconds since 1970."""
+
+    digest: str
+    size: int
+    written_at: float
 
 
 class BlobStore(Protocol):
@@ -30,6 +41,12 @@ class BlobStore(Protocol):
 
     def digests(self) -> Iterator[str]:
         """All digests in the store, in no order."""
+
+    def stored(self) -> Iterator[Stored]:
+        """Everything in the store, with size and age, in no order."""
+
+    def written_at(self, digest: str) -> float | None:
+        """When the blob was written, in seconds since 1970; None where it is absent."""
 
     def delete(self, digest: str) -> None:
         """Remove a blob that nothing refers to any more; absent is fine."""
@@ -106,9 +123,36 @@ class FolderBlobs:
 
     def digests(self) -> Iterator[str]:
         """All digests in the folder."""
+        return (one.digest for one in self.stored())
+
+    def stored(self) -> Iterator[Stored]:
+        """All blobs in the folder; files that are no blobs are passed over."""
         for path in self.root.glob("??/*"):
-            if not path.name.startswith("."):
-                yield f"sha256:{path.name}"
+            if re.fullmatch("[0-9a-f]{64}", path.name):
+                try:
+                    about = path.stat()
+                except FileNotFoundError:
+                    continue
+                yield Stored(f"sha256:{path.name}", about.st_size, about.st_mtime)
+
+    def written_at(self, digest: str) -> float | None:
+        """When the blob was written."""
+        try:
+            return self._path(digest).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def sweep(self, before: float) -> int:
+        """Remove what writers left half-written that died before a time; how many."""
+        gone = 0
+        for path in self.root.glob("??/.new-*"):
+            try:
+                if path.stat().st_mtime < before:
+                    path.unlink()
+                    gone += 1
+            except FileNotFoundError:
+                continue
+        return gone
 
     def delete(self, digest: str) -> None:
         """Remove the blob."""
@@ -151,14 +195,25 @@ class S3Blobs:
 
     def digests(self) -> Iterator[str]:
         """All digests below the prefix."""
+        return (one.digest for one in self.stored())
+
+    def stored(self) -> Iterator[Stored]:
+        """All blobs below the prefix; objects that are no blobs are passed over."""
         marker: dict[str, str] = {}
         while True:
             page = self._call("list_objects_v2", Prefix=self.prefix, **marker) or {}
             for entry in page.get("Contents", []):
-                yield "sha256:" + entry["Key"].removeprefix(self.prefix)
+                name = entry["Key"].removeprefix(self.prefix)
+                if re.fullmatch("[0-9a-f]{64}", name):
+                    yield Stored(f"sha256:{name}", entry["Size"], entry["LastModified"].timestamp())
             if not page.get("IsTruncated"):
                 return
             marker = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def written_at(self, digest: str) -> float | None:
+        """When the object was written."""
+        found = self._call("head_object", Key=self._key(digest))
+        return None if found is None else float(found["LastModified"].timestamp())
 
     def delete(self, digest: str) -> None:
         """Remove the object."""
