@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -80,7 +81,16 @@ class Runner:
         row = self.rows.get(job.name)
         if row and row["identity"] == identity and (self._out(job.name) / "result.json").is_file():
             return ""
+        self._clear(job.name, identity)
         return self._start(job, inputs, identity)
+
+    def _clear(self, job: str, identity: str) -> None:
+        """Remove what another config or other inputs left; what the same ones left is gone on with."""
+        out = self._out(job)
+        mark = out.with_name(f"{out.name}.identity")
+        if out.exists() and (not mark.is_file() or mark.read_text(encoding="utf-8") != identity):
+            shutil.rmtree(out)
+        mark.write_text(identity, encoding="utf-8")
 
     def _start(self, job: Job, inputs: Mapping[str, Path], identity: str) -> str:
         out = self._out(job.name)
