@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from hat_pipelines.dag import Dag
+from hat_pipelines.plan import Job
 from hat_pipelines.profile import Profile
 from hat_pipelines.runs import write_text
 
@@ -47,6 +48,21 @@ def write(profile: Profile, folder: Path, *, dry_run: bool = False) -> list[tupl
             write_text(path, text)
         written.append((path, changed))
     return written
+
+
+def argo_manifest(job: Job) -> dict[str, Any]:
+    """The WorkflowTemplate of a job, as data."""
+    found: dict[str, Any] = yaml.safe_load(_argo(job.profile, job.dag, _configs(job)))
+    return found
+
+
+def kfp_manifest(job: Job) -> list[dict[str, Any]]:
+    """The pipeline spec of a job and, where it needs one, its platform spec."""
+    return list(yaml.safe_load_all(_kfp(job.profile, job.dag, _configs(job))))
+
+
+def _configs(job: Job) -> dict[str, dict[str, Any]]:
+    return {name: config.model_dump(mode="json") for name, config in job.configs.items()}
 
 
 def _kfp(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]]) -> str:

@@ -41,6 +41,37 @@ class Resources(Node):
     gpus: Annotated[int, Field(ge=0)] = 0
     gpu_product: str = ""
     """Value of the node label `nvidia.com/gpu.product`, or "" for any."""
+    nodes: dict[str, str] = Field(default_factory=dict)
+    """Further node labels that must hold."""
+    tolerates: tuple[str, ...] = ()
+    """Keys of taints that do not keep the step away; a step with GPUs tolerates `nvidia.com/gpu` anyway."""
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Node labels that must hold."""
+        return {**self.nodes, **({"nvidia.com/gpu.product": self.gpu_product} if self.gpu_product else {})}
+
+    @property
+    def tolerations(self) -> tuple[str, ...]:
+        """Keys of taints that are tolerated, each once."""
+        return tuple(dict.fromkeys([*self.tolerates, *(["nvidia.com/gpu"] if self.gpus else [])]))
+
+
+class Secret(Node):
+    """A variable of a step's environment that comes from a secret of the cluster; locally it is inherited."""
+
+    variable: str
+    name: str
+    """Name of the secret."""
+    key: str
+
+
+class Volume(Node):
+    """A persistent claim that a step sees on a cluster."""
+
+    claim: str
+    path: str
+    read_only: bool = False
 
 
 class When(Node):
@@ -86,6 +117,10 @@ class Step(Node):
     """Further tries after a failure of kind `unavailable`; other failures are not tried again."""
     time_limit_s: Annotated[float, Field(gt=0)] | None = None
     """None: no limit."""
+    secrets: tuple[Secret, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    processes: Annotated[int, Field(ge=1)] = 1
+    """Processes that train one model together; each gets the step's resources. Locally one does the work."""
     cache: bool = True
     """False for a step with effects outside its folder, which must happen in every run."""
 

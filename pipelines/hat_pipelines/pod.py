@@ -9,10 +9,13 @@ Not here: what the pod is asked to mount (to_kfp, to_hera).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hat_components.runner import EXIT_CODES
@@ -24,6 +27,8 @@ from hat_pipelines.worker import redirect, write_outcome
 
 Inputs = Mapping[str, tuple[str, str]]
 """Input name → (folder, artifact); artifact "" where the folder itself is meant, which the run brought."""
+PROGRESS_MARK = "hatstack-progress "
+"""Begins a line of a pod's output that is a record of its progress file, for whoever follows the pod."""
 RUN_VARIABLE = "HATSTACK_RUN_FOLDER"
 """Set by the local KFP runner: step folders are made there, and KFP's artifact is a link to them."""
 
@@ -53,6 +58,33 @@ def perform(component: str, config: str, inputs: Inputs, out: Path, *, log: bool
         return EXIT_CODES[outcome.kind]
     step.publish(outcome)
     return 0
+
+
+@contextmanager
+def relayed(progress: Path, every_s: float = 0.5) -> Iterator[None]:
+    """Repeat the records of a progress file on stdout while they are written."""
+    over = threading.Event()
+
+    def follow() -> None:
+        offset, last = 0, False
+        while not last:
+            last = over.wait(every_s)
+            with contextlib.suppress(OSError), progress.open("rb") as stream:
+                stream.seek(offset)
+                block = stream.read()
+                whole = block[: block.rfind(b"\n") + 1]
+                offset += len(whole)
+                for line in whole.decode(errors="replace").splitlines():
+                    sys.stdout.write(f"{PROGRESS_MARK}{line}\n")
+                sys.stdout.flush()
+
+    thread = threading.Thread(target=follow, daemon=True, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10)
 
 
 def in_kfp(step: str, component: str, config: str, inputs: Inputs, out: str, metric: str) -> float:
@@ -93,7 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         name, _, place = text.partition("=")
         folder, _, artifact = place.partition(":")
         inputs[name] = (folder, artifact)
-    code = perform(given.component, given.config, inputs, given.out)
+    with relayed(StepFolder(given.out).progress):
+        code = perform(given.component, given.config, inputs, given.out)
     if not code and given.metric:
         write_text(given.metric_file, repr(measure(given.out, given.metric)))
     return code

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hat_components.step import StepConfig
 from hat_harness.errors import Problem
 from hat_pipelines import components, dags
-from hat_pipelines.dag import Dag, Resources, Step, suggest
+from hat_pipelines.dag import Dag, Resources, Secret, Step, Volume, suggest
 from hat_pipelines.errors import DagError, ProfileError
 from hat_pipelines.yamltext import Document, parse
 
@@ -48,6 +48,18 @@ class Cluster(Part):
     """Image of the steps that train or evaluate a model."""
     resources: dict[str, Resources] = Field(default_factory=dict)
     """Step → resources, where the pipeline's own are not right for this profile."""
+    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    """Further tries of a step whose pod or node was lost; a step that fails by itself is not tried again."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Variables of every step: MLFLOW_TRACKING_URI."""
+    secrets: tuple[Secret, ...] = ()
+    """Secrets of every step."""
+    volumes: tuple[Volume, ...] = ()
+    """Claims of every step."""
+    service_account: str = ""
+    """Account of the steps' pods; empty: the namespace's default."""
+    parallel: Annotated[int, Field(ge=0)] = 0
+    """Steps at the same time; 0: as many as the cluster has room for."""
 
 
 class Profile(Part):

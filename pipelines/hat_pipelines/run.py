@@ -36,7 +36,7 @@ from hat_pipelines.errors import (
     resumption,
 )
 from hat_pipelines.plan import Job
-from hat_pipelines.runs import InputRecord, RunFolder, RunRecord, StepRecord, now
+from hat_pipelines.runs import InputRecord, RunFolder, Runner, RunRecord, StepRecord, now
 from hat_pipelines.schedule import Schedule
 
 VERSIONS = ("hatstack", "torch", "transformers", "tokenizers", "numpy", "trl", "mlflow", "pydantic")
@@ -66,7 +66,7 @@ class Options:
 def start(job: Job, root: Path, options: Options) -> RunFolder:
     """Run a job in a new folder below `root`. Raises RunConflictError, StepFailedError or InterruptedRunError."""
     selected = plan.selection(job.dag, options.only)
-    record = _record(job, options)
+    record = record_of(job, options.runner)
     folder = runs.create(root, options.name, profile.dump(job.profile), record)
     with folder.lock():
         _execute(folder, job, options, selected, frozenset())
@@ -135,7 +135,7 @@ def preview(root: Path, ident: str | None, job: Job | None, options: Options) ->
         return plan.preview(job, cache, plan.selection(job.dag, options.only), {})
     folder, saved = _resumable(ident, root, job)
     again = plan.forced(saved.dag, options.from_step)
-    kept = plan.finished(folder, _named(folder, saved), again)
+    kept = plan.finished(folder, named(folder, saved), again)
     return plan.preview(saved, cache, plan.selection(saved.dag, options.only) | again, kept)
 
 
@@ -145,7 +145,7 @@ def render_report(root: Path, ident: str, options: Options) -> Path:
     names = [name for name, record in folder.record.steps.items() if record.component == "report"]
     if not names:
         raise RunNotFoundError(f"pipeline {folder.record.pipeline} has no report step", place=str(folder.path))
-    job = _named(folder, saved_job(folder))
+    job = named(folder, saved_job(folder))
     with folder.lock():
         results = plan.finished(folder, job, frozenset(names), same_code=False)
         missing = sorted(set().union(*(parents(job.dag.step(name)) for name in names)) - results.keys())
@@ -159,7 +159,8 @@ def render_report(root: Path, ident: str, options: Options) -> Path:
     return page
 
 
-def _record(job: Job, options: Options) -> RunRecord:
+def record_of(job: Job, runner: Runner = "local") -> RunRecord:
+    """The record that a run of this job begins with."""
     return RunRecord(
         id="",
         pipeline=job.dag.name,
@@ -168,7 +169,7 @@ def _record(job: Job, options: Options) -> RunRecord:
         code=code_digest(),
         imported="data" in job.inputs,
         inputs={name: InputRecord(path=str(b.path), digest=b.digest) for name, b in job.inputs.items()},
-        runner=options.runner,
+        runner=runner,
         started=now(),
         steps={step.name: StepRecord(component=step.component) for step in job.dag.steps},
         versions=_versions(),
@@ -189,7 +190,7 @@ def _versions() -> dict[str, str]:
 def _execute(folder: RunFolder, job: Job, options: Options, selected: frozenset[str], again: frozenset[str]) -> None:
     if options.on_open:
         options.on_open(folder)
-    job = _named(folder, job)
+    job = named(folder, job)
     results = plan.finished(folder, job, again)
     _forget(folder, {step.name for step in job.dag.steps if step.name in selected} - results.keys())
     began, before, state = time.monotonic(), folder.record.seconds, "failed"
@@ -225,7 +226,7 @@ def _steps(
         Schedule(folder, job, selected=selected, kept=results, cache=cache, display=screen).run()
 
 
-def _named(folder: RunFolder, job: Job) -> Job:
+def named(folder: RunFolder, job: Job) -> Job:
     """The job with what only the run knows filled into the configs that ask for it: its id and its digests."""
     known = {"run": folder.id, "profile": folder.record.config, "code": folder.record.code}
     configs = {}

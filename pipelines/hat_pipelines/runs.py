@@ -29,6 +29,8 @@ FORMAT = "hatstack.run/1"
 RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 State = Literal["waiting", "running", "done", "cached", "skipped", "failed", "interrupted"]
 FINISHED: tuple[State, ...] = ("done", "cached")
+Runner = Literal["local", "kfp", "argo", "kubeflow"]
+"""Who runs the steps: this machine, KFP's local runner, Argo Workflows or Kubeflow Pipelines on a cluster."""
 
 
 class Record(BaseModel):
@@ -84,7 +86,7 @@ class RunRecord(Record):
     imported: bool = False
     """Whether the conversations came from a file."""
     inputs: dict[str, InputRecord] = Field(default_factory=dict)
-    runner: Literal["local", "kfp"] = "local"
+    runner: Runner = "local"
     state: Literal["running", "done", "partial", "failed", "interrupted"] = "running"
     """`partial`: all steps that were asked for are done, and others were left out."""
     started: str

@@ -38,6 +38,9 @@ def to_hera(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]]
         on_exit=dag.on_exit.name if dag.on_exit else None,
         labels={"app.kubernetes.io/part-of": "hatstack"},
         annotations={"workflows.argoproj.io/description": dag.description} if dag.description else None,
+        service_account_name=profile.cluster.service_account or None,
+        parallelism=profile.cluster.parallel or None,
+        volumes=_claims(steps, profile) or None,
     ) as template:
         made = {step.name: _template(step, profile, metrics.get(step.name, "")) for step in steps}
         with DAG(name=ENTRY):
@@ -80,22 +83,56 @@ def _template(step: Step, profile: Profile, metric: str) -> Container:
             memory_limit=memory,
             gpus=asked.gpus or None,
         ),
-        node_selector={"nvidia.com/gpu.product": asked.gpu_product} if asked.gpu_product else None,
-        retry_strategy=_retries(step),
+        node_selector=asked.selector or None,
+        tolerations=[argo.Toleration(key=key, operator="Exists") for key in asked.tolerations] or None,
+        env=_environment(step, profile) or None,
+        volume_mounts=[
+            argo.VolumeMount(name=_claim(one.claim), mount_path=one.path, read_only=one.read_only or None)
+            for one in (*profile.cluster.volumes, *step.volumes)
+        ]
+        or None,
+        retry_strategy=_retries(step, profile),
         active_deadline_seconds=int(step.time_limit_s) if step.time_limit_s else None,
         labels={"hatstack.dev/step": step.name},
     )
 
 
-def _retries(step: Step) -> argo.RetryStrategy | None:
-    """Retries for failures that may pass; exit code 5 is the pod's `unavailable`."""
-    if not step.retries:
+def _environment(step: Step, profile: Profile) -> list[Any]:
+    """Variables of a step's pod, plain ones first."""
+    plain = [argo.EnvVar(name=name, value=value) for name, value in profile.cluster.environment.items()]
+    secret = [
+        argo.EnvVar(
+            name=one.variable,
+            value_from=argo.EnvVarSource(secret_key_ref=argo.SecretKeySelector(name=one.name, key=one.key)),
+        )
+        for one in (*profile.cluster.secrets, *step.secrets)
+    ]
+    return [*plain, *secret]
+
+
+def _claims(steps: list[Step], profile: Profile) -> list[Any]:
+    """The workflow's volumes: every claim that a step mounts, once."""
+    claims = [one.claim for one in (*profile.cluster.volumes, *(one for step in steps for one in step.volumes))]
+    return [
+        argo.Volume(name=_claim(name), persistent_volume_claim=argo.PersistentVolumeClaimVolumeSource(claim_name=name))
+        for name in dict.fromkeys(claims)
+    ]
+
+
+def _claim(name: str) -> str:
+    return f"claim-{name}"
+
+
+def _retries(step: Step, profile: Profile) -> argo.RetryStrategy | None:
+    """Retries for infrastructure faults: `Error` is a lost pod or node, exit code 5 the pod's `unavailable`."""
+    limit = max(step.retries, profile.cluster.retries)
+    if not limit:
         return None
     return argo.RetryStrategy(
-        limit=argo.IntOrString(str(step.retries)),
-        retry_policy="OnFailure",
-        expression="lastRetry.exitCode == '5'",
-        backoff=argo.Backoff(duration="30s", factor=argo.IntOrString("2")),
+        limit=argo.IntOrString(str(limit)),
+        retry_policy="Always",
+        expression="lastRetry.status == 'Error' || lastRetry.exitCode == '5'",
+        backoff=argo.Backoff(duration="10s", factor=argo.IntOrString("2")),
     )
 
 

@@ -137,6 +137,7 @@ class _Builder:
         task = self._components[step.name](**values)
         task.set_display_name(step.name)
         _demand(task, resources(step, self._profile))
+        _surround(task, step, self._profile)
         if step.retries and self._retries:
             task.set_retry(num_retries=step.retries, backoff_duration="30s", backoff_factor=2.0)
         if not step.cache:
@@ -172,7 +173,21 @@ def _demand(task: Any, asked: Resources) -> None:
     task.set_cpu_request(cpu).set_cpu_limit(cpu).set_memory_request(memory).set_memory_limit(memory)
     if asked.gpus:
         task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(asked.gpus)
-    if asked.gpu_product:
-        from kfp import kubernetes
+    from kfp import kubernetes
 
-        kubernetes.add_node_selector(task, label_key="nvidia.com/gpu.product", label_value=asked.gpu_product)
+    for key, value in asked.selector.items():
+        kubernetes.add_node_selector(task, label_key=key, label_value=value)
+    for key in asked.tolerations:
+        kubernetes.add_toleration(task, key=key, operator="Exists")
+
+
+def _surround(task: Any, step: Step, profile: Profile) -> None:
+    """Variables, secrets and claims of a step."""
+    from kfp import kubernetes
+
+    for name, value in profile.cluster.environment.items():
+        task.set_env_variable(name, value)
+    for secret in (*profile.cluster.secrets, *step.secrets):
+        kubernetes.use_secret_as_env(task, secret_name=secret.name, secret_key_to_env={secret.key: secret.variable})
+    for volume in (*profile.cluster.volumes, *step.volumes):
+        kubernetes.mount_pvc(task, pvc_name=volume.claim, mount_path=volume.path)

@@ -14,6 +14,7 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from hat_console.app import ConsoleSettings, create_app
+from hat_pipelines.desk.desk import Desk
 from hat_registry import accounts
 from hat_registry.archive import read_folder
 from hat_registry.registry import Registry
@@ -46,9 +47,11 @@ class Console:
         page.wait_for_url(self.url + "/")
 
 
-def serve(registry: Registry, settings: ConsoleSettings) -> tuple[uvicorn.Server, threading.Thread, str]:
+def serve(
+    registry: Registry, settings: ConsoleSettings, desk: Desk | None = None
+) -> tuple[uvicorn.Server, threading.Thread, str]:
     server = uvicorn.Server(
-        uvicorn.Config(create_app(registry, settings), host="127.0.0.1", port=0, log_level="warning")
+        uvicorn.Config(create_app(registry, settings, desk), host="127.0.0.1", port=0, log_level="warning")
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

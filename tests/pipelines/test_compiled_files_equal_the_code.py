@@ -99,7 +99,8 @@ def test_conditions_and_retries_reach_the_cluster(make_job: Any) -> None:
     templates = {template["name"]: template for template in document["spec"]["templates"]}
     total = next(task for task in templates["dag"]["dag"]["tasks"] if task["name"] == "total")
     assert total["when"] == "{{tasks.draw.outputs.parameters.metric}} >= 4"
-    assert templates["add-hsa"]["retryStrategy"]["expression"] == "lastRetry.exitCode == '5'"
+    retry = templates["add-hsa"]["retryStrategy"]
+    assert retry["expression"] == "lastRetry.status == 'Error' || lastRetry.exitCode == '5'"
     ir = next(yaml.safe_load_all(texts["toys-toy.kfp.yaml"]))
     conditional = [task for task in ir["root"]["dag"]["tasks"].values() if "triggerPolicy" in task]
     assert ">= 4" in conditional[0]["triggerPolicy"]["condition"]

@@ -15,9 +15,9 @@ from hat_console.pages import CurrentActor
 from hat_console.session import check_change
 from hat_pipelines.desk.desk import Desk
 from hat_pipelines.desk.store import Ordered
-from hat_pipelines.errors import RunNotFoundError
+from hat_pipelines.runs import RUN_ID
 from hat_registry.accounts import Actor
-from hat_registry.errors import StoreError
+from hat_registry.errors import NotFoundError, StoreError
 
 DEFAULT = "default"
 MOST_FIELDS = 1000
@@ -46,10 +46,11 @@ def order_of(request: Request, run: str) -> Ordered | None:
 
 
 def check_own(request: Request, actor: Actor, run: str) -> Ordered | None:
-    """The run's order. RunNotFoundError when the run belongs to another workspace."""
-    order = order_of(request, run)
-    if (order.workspace if order else DEFAULT) != actor.workspace:
-        raise RunNotFoundError(f"no run {run[:64]!r}", place="runs", cure="see /runs")
+    """The run's order. NotFoundError when there is no such run, or it belongs to another workspace."""
+    order = order_of(request, run) if RUN_ID.match(run) else None
+    stands = order is not None or bool(RUN_ID.match(run) and (root_of(request) / run / "run.json").exists())
+    if not stands or (order.workspace if order else DEFAULT) != actor.workspace:
+        raise NotFoundError(f"no run {run[:64]!r}", place="runs", cure="see /runs")
     return order
 
 

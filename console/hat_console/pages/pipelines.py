@@ -20,13 +20,16 @@ from hat_harness.errors import PlatformError
 from hat_pipelines import dags
 from hat_pipelines.desk import form as forms
 from hat_pipelines.desk import look
+from hat_pipelines.desk.catalogue import made
 from hat_pipelines.desk.desk import Desk
 from hat_pipelines.desk.order import Budget, Order
 from hat_pipelines.desk.store import Scheduled
-from hat_pipelines.errors import ProfileError
+from hat_pipelines.errors import ProfileError, RunConflictError
 
 router = APIRouter()
 api = APIRouter(prefix="/api/v1", tags=["pipeline"])
+INPUT = "i:"
+"""Prefix of form fields that are inputs of the pipeline."""
 VALUE = "v:"
 """Prefix of form fields that are values of the profile."""
 
@@ -197,7 +200,8 @@ def _sections(desk: Desk, order: Order) -> list[forms.Section]:
 
 def _form(desk: Desk, order: Order) -> dict[str, Any]:
     found = _sections(desk, order)
-    profile, _ = desk.catalogue.profile(order.model_copy(update={"values": {}}))
+    profile, dag = desk.catalogue.profile(order.model_copy(update={"values": {}}))
+    needed = {name: list(made(desk.settings.root, name))[:100] for name in dag.inputs if name != "harness"}
     targets = ["local", *(name for name in ("argo", "kfp") if desk.settings.remote.get(name))]
     return {
         "pipeline": order.pipeline,
@@ -206,6 +210,7 @@ def _form(desk: Desk, order: Order) -> dict[str, Any]:
         "harnesses": list(desk.catalogue.harness_names()),
         "harness": order.harness or profile.harness,
         "targets": targets,
+        "inputs": needed,
         "about": profile.description,
         "sections": forms.as_json(found),
     }
@@ -236,6 +241,9 @@ def _order(pipeline: str, form: dict[str, str], values: dict[str, Any]) -> Order
             "target": form.get("target", "local"),
             "cache": form.get("cache") == "yes",
             "cloned": form.get("cloned", ""),
+            "inputs": {
+                key.removeprefix(INPUT): value for key, value in form.items() if key.startswith(INPUT) and value
+            },
             "budget": budget,
             "values": {**base.get("values", {}), **values},
         }
@@ -251,9 +259,10 @@ def _problem(message: str) -> Any:
 def _read_back(desk: Desk, run: str) -> Order:
     """An order that gives the values of a run that was started from the command line."""
     folder = look.find(desk.settings.root, run)
-    name = folder.record.profile
-    order = Order(pipeline=folder.record.pipeline, profile=name, cloned=run)
-    then = look.profiles.load(folder.profile, imported=folder.record.imported)
+    then = look.profile_of(folder)
+    if then is None:
+        raise RunConflictError(f"the profile of {run} is no longer understood", place=run, cure="start from a profile")
+    order = Order(pipeline=then.pipeline, profile=folder.record.profile, cloned=run)
     found = _sections(desk, order)
     data = then.model_dump(mode="json")
     values: dict[str, Any] = {}

@@ -25,9 +25,9 @@ from hat_pipelines.desk import compare as comparisons
 from hat_pipelines.desk import look
 from hat_pipelines.desk.desk import Desk
 from hat_pipelines.desk.order import Order
-from hat_pipelines.desk.store import Ordered
-from hat_pipelines.errors import RunConflictError, RunNotFoundError
-from hat_registry.errors import ConflictError
+from hat_pipelines.desk.store import ACTIVE, Ordered
+from hat_pipelines.errors import RunConflictError
+from hat_registry.errors import ConflictError, NotFoundError
 
 router = APIRouter()
 api = APIRouter(prefix="/api/v1", tags=["run"])
@@ -79,7 +79,8 @@ def get_run(request: Request, run: str, actor: CurrentActor, root: CurrentRoot) 
     order = check_own(request, actor, run)
     if order is not None and not (root / run / "run.json").exists():
         return {**_queued(order), "order": _ordered(request, order), "steps_detail": [], "graph": [], "report": False,
-                "resumable": False, "inputs": {}, "versions": {}, "host": {}, "links": {}, "progress": None}  # fmt: skip
+                "resumable": False, "inputs": {}, "versions": {}, "host": {}, "links": {}, "progress": None,
+                "origin": order.order.pipeline}  # fmt: skip
     found = look.detail(root, run)
     row = _row(found, order)
     return {**row, "order": _ordered(request, order), "links": _links(request, found), "progress": _share(found)}
@@ -184,7 +185,7 @@ def listing(
 def choose(a: str = "", b: str = "") -> Response:
     """From two chosen runs to their comparison."""
     if not (a and b):
-        raise RunNotFoundError("two runs are compared", place="runs", cure="choose both")
+        raise NotFoundError("two runs are compared", place="runs", cure="choose both")
     return RedirectResponse(f"/runs/{a}/against/{b}", 303)
 
 
@@ -209,7 +210,7 @@ def report(request: Request, run: str, actor: CurrentActor, root: CurrentRoot) -
     check_own(request, actor, run)
     folder = look.find(root, run)
     if not folder.report.exists():
-        raise RunNotFoundError(f"run {run} has no report yet", place=run, cure="wait until it is done")
+        raise NotFoundError(f"run {run} has no report yet", place=run, cure="wait until it is done")
     return FileResponse(folder.report, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 
 
@@ -253,8 +254,8 @@ def _row(row: Mapping[str, Any], order: Ordered | None) -> dict[str, Any]:
     told = row["state"]
     if order is not None and (order.state in ("cancelled", "over_budget") and told in ("interrupted", "running")):
         told = order.state
-    if order is not None and order.state == "queued":
-        told = "queued"
+    if order is not None and order.state in ACTIVE:
+        told = order.state  # the folder may be ahead of the desk, which has the last word
     fault = order.fault.model_dump(mode="json") if order is not None and order.fault else None
     return {**row, "state": told, "by": order.created_by if order else "", "schedule": order.schedule if order else "",
             "fault": fault}  # fmt: skip
@@ -323,7 +324,7 @@ def _plot(name: str, lines: Mapping[str, list[tuple[float, float]]]) -> dict[str
 def _log(root: Path, run: str, step: str) -> Path:
     folder = look.find(root, run)
     if step not in folder.record.steps:
-        raise RunNotFoundError(f"run {run} has no step {step[:64]!r}", place=run, cure=", ".join(folder.record.steps))
+        raise NotFoundError(f"run {run} has no step {step[:64]!r}", place=run, cure=", ".join(folder.record.steps))
     return folder.step(step).log
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hat_harness.errors import Kind, Problem
-from hat_pipelines import dags, plan
+from hat_pipelines import dags, plan, runs
 from hat_pipelines import profile as profiles
 from hat_pipelines.dag import Dag
 from hat_pipelines.desk.order import Order
@@ -74,10 +74,40 @@ class Catalogue:
         _known("harness", name, self.harness_names())
         return self.harnesses / name
 
-    def job(self, order: Order, brought: Mapping[str, Path] | None = None) -> Job:
-        """The job of an order; `brought`: further files that its pipeline needs."""
-        loaded, _ = self.profile(order)
-        return plan.job(loaded, {"harness": self.harness(loaded.harness), **(brought or {})})
+    def brought(self, order: Order, dag: Dag, root: Path) -> dict[str, Path]:
+        """What an order's pipeline needs besides a harness, from the runs below `root`. UnknownNameError says what."""
+        found: dict[str, Path] = {}
+        for name in dag.inputs:
+            if name == "harness":
+                continue
+            choices = made(root, name)
+            if name not in order.inputs:
+                cure = (
+                    f"choose one of: {', '.join(list(choices)[:5])}"
+                    if choices
+                    else f"run a pipeline that makes a {name}"
+                )
+                raise UnknownNameError(f"pipeline {order.pipeline} needs the input {name!r}", place=name, cure=cure)
+            _known(name, order.inputs[name], choices)
+            found[name] = choices[order.inputs[name]]
+        return found
+
+    def job(self, order: Order, root: Path) -> Job:
+        """The job of an order over the runs below `root`."""
+        loaded, dag = self.profile(order)
+        return plan.job(loaded, {"harness": self.harness(loaded.harness), **self.brought(order, dag, root)})
+
+
+def made(root: Path, artifact: str) -> dict[str, Path]:
+    """`RUN/STEP.ARTIFACT` → path of every artifact of that name below `root`, those of the newest runs first."""
+    found: dict[str, Path] = {}
+    for run in reversed(runs.list_runs(root)):
+        for result in sorted((root / run / "steps").glob("*/result.json")):
+            step = runs.StepFolder(result.parent)
+            path = step.artifact(artifact)
+            if path is not None and path.exists():
+                found[f"{run}/{result.parent.name}.{artifact}"] = path
+    return found
 
 
 def spread(values: Mapping[str, Any], dag: Dag) -> dict[str, Any]:

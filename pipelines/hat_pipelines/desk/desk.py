@@ -28,7 +28,7 @@ from hat_pipelines.desk.catalogue import Catalogue
 from hat_pipelines.desk.order import Order
 from hat_pipelines.desk.store import Ordered, OrderStore, Scheduled
 from hat_pipelines.desk.supervise import Outcome, Ticket
-from hat_pipelines.errors import RunConflictError
+from hat_pipelines.errors import RemoteError, RunConflictError
 from hat_pipelines.runs import Fault, write_text
 from hat_registry import clock
 from hat_registry.store.database import Database
@@ -82,7 +82,7 @@ class Desk:
     def place(self, workspace: str, account: str, order: Order) -> Ordered:
         """Queue an order once its names and values have been checked."""
         if not order.resume:
-            self.catalogue.profile(order)
+            self._check(order)
         placed = self.store.place(workspace, account, order)
         self._wake.set()
         return placed
@@ -102,8 +102,17 @@ class Desk:
         """Make or replace a schedule; its order is checked now, not at night."""
         if order.resume or order.name:
             raise RunConflictError("a scheduled run gets a new name each time", place=name, cure="leave the name empty")
-        self.catalogue.profile(order)
+        self._check(order)
         return self.store.schedule(workspace, account, name, text, order, self._now())
+
+    def _check(self, order: Order) -> None:
+        loaded, dag = self.catalogue.profile(order)
+        self.catalogue.harness(loaded.harness)
+        self.catalogue.brought(order, dag, self.settings.root)
+        if order.target != "local" and not self.settings.remote.get(order.target):
+            raise RemoteError(
+                f"this console knows no {order.target}", kind="invalid_input", place="target", cure="choose local"
+            )
 
     def switch(self, workspace: str, name: str, enabled: bool) -> None:
         """Switch a schedule on or off; what came due meanwhile is not made up for."""

@@ -20,6 +20,7 @@ from hat_harness.errors import PlatformError
 from hat_pipelines import profile as profiles
 from hat_pipelines.dag import Dag, parents
 from hat_pipelines.errors import RunNotFoundError
+from hat_pipelines.profile import Profile
 from hat_pipelines.progress import Tail
 from hat_pipelines.runs import FINISHED, RUN_ID, RunFolder, RunRecord, open_run
 
@@ -68,7 +69,7 @@ def alive(root: Path, run: str) -> bool:
 
 def state(root: Path, record: RunRecord) -> str:
     """The run's state; `interrupted` where its process is gone without a word."""
-    if record.state == "running" and record.runner in ("local", "kfp") and not alive(root, record.id):
+    if record.state == "running" and not alive(root, record.id):
         return "interrupted"
     return record.state
 
@@ -99,10 +100,10 @@ def find(root: Path, run: str) -> RunFolder:
     return open_run(root, run)
 
 
-def dag_of(folder: RunFolder) -> Dag | None:
-    """The run's pipeline; None when its profile is no longer understood."""
+def profile_of(folder: RunFolder) -> Profile | None:
+    """The run's resolved profile; None when it is no longer understood."""
     try:
-        return profiles.load(folder.profile, imported=folder.record.imported).dag(imported=folder.record.imported)
+        return profiles.load(folder.profile, imported=folder.record.imported)
     except PlatformError:
         return None
 
@@ -135,12 +136,14 @@ def detail(root: Path, run: str) -> dict[str, Any]:
     """One run with its steps: state, share done, metrics, artifacts, fault."""
     folder = find(root, run)
     whole = state(root, folder.record)
-    dag = dag_of(folder)
+    loaded = profile_of(folder)
+    dag = loaded.dag(imported=folder.record.imported) if loaded else None
     nodes = layout(dag) if dag else []
     order = [node.name for node in nodes] or list(folder.record.steps)
     return {
         **summary(root, folder.record),
-        "resumable": whole in ("failed", "interrupted", "partial") and folder.record.runner == "local",
+        "origin": loaded.pipeline if loaded else folder.record.pipeline,
+        "resumable": whole in ("failed", "interrupted", "partial"),
         "report": folder.report.exists(),
         "inputs": {name: one.model_dump(mode="json") for name, one in folder.record.inputs.items()},
         "versions": folder.record.versions,

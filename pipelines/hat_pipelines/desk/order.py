@@ -44,6 +44,8 @@ class Order(Record):
     """Name of a harness in the catalogue; "": the profile's."""
     values: dict[str, Any] = Field(default_factory=dict)
     """Key of the profile (`steps.sft.fit.tokens`) → value, where it differs from the profile."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """What the pipeline needs besides a harness, from earlier runs: `model` → `RUN/STEP.ARTIFACT`."""
     name: str = ""
     """Id of the run; "": the profile's name and the time."""
     target: Target = "local"

@@ -132,7 +132,7 @@ def _local(ticket: Ticket, watch: Watch) -> None:
         job = run.saved_job(runs.open_run(ticket.root, order.resume))
         run.resume(order.resume, ticket.root, replace(options, name="", on_open=_watching(watch, order, job)))
         return
-    job = ticket.catalogue().job(order)
+    job = ticket.catalogue().job(order, ticket.root)
     run.start(job, ticket.root, replace(options, on_open=_watching(watch, order, job)))
 
 
