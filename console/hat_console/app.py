@@ -11,12 +11,13 @@ from pathlib import Path
 from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import select
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hat_console.oidc import Oidc, OidcSettings
 from hat_console.pages import (
     canaries,
+    entrance,
     evaluations,
     harnesses,
     history,
@@ -27,16 +28,19 @@ from hat_console.pages import (
     releases,
     runs,
 )
-from hat_console.session import Guesses, Sessions, check_change
+from hat_console.session import Sessions, check_change
 from hat_console.view import Views, wants_json
 from hat_harness.errors import PlatformError
 from hat_pipelines.desk.desk import Desk
 from hat_registry import accounts
+from hat_registry.api import problem
+from hat_registry.api.access import local, nobody
 from hat_registry.api.app import create_app as create_api
+from hat_registry.api.limits import Buckets
 from hat_registry.api.problem import STATUS
-from hat_registry.errors import AuthenticationError, ForbiddenError, NotFoundError
+from hat_registry.errors import AuthenticationError, ForbiddenError, LimitedError, NotFoundError
+from hat_registry.outbound import networks
 from hat_registry.registry import Registry
-from hat_registry.store.tables import account
 
 UNSAFE = {"POST", "PUT", "PATCH", "DELETE"}
 
@@ -59,6 +63,16 @@ class ConsoleSettings(BaseModel):
     """Where a run can also be seen: base URLs of `mlflow`, `kfp` (run details), `argo` (workflows)."""
     rollouts: str = ""
     """Where canary rollouts are: `cluster`, or a folder; empty: none are shown."""
+    oidc: OidcSettings | None = None
+    """A provider that people may sign in through; None: passwords only."""
+    outbound: tuple[str, ...] = ()
+    """Private networks (CIDR) that webhooks may reach."""
+    send_webhooks: bool = True
+    """Whether this process sends webhooks; others may do it."""
+    writes_per_s: float = Field(default=20.0, gt=0)
+    """Changes that one account may make per second on average; ten seconds' worth at once."""
+    log_requests: bool = False
+    """Log every request, not only changes, errors and slow ones."""
 
 
 class Identify:
@@ -81,16 +95,35 @@ class Identify:
 
 def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None = None) -> FastAPI:
     """The API and the pages over `registry`; without a desk no runs are started from pages."""
-    app = create_api(registry, open_access=settings.open_access, read_only=settings.read_only)
+    app = create_api(
+        registry, open_access=settings.open_access, read_only=settings.read_only, outbound=networks(settings.outbound),
+        writes_per_s=settings.writes_per_s, log_requests=settings.log_requests, send_webhooks=settings.send_webhooks,
+    )  # fmt: skip
     app.state.views = Views()
     app.state.sessions = Sessions(registry, settings.session_key, secure=settings.secure_cookies)
-    app.state.guesses = Guesses()
+    app.state.guesses = Buckets(10 / 300, 10)
+    app.state.guessed_names = Buckets(100 / 3600, 100)
+    app.state.oidc = (
+        Oidc(settings.oidc, settings.session_key, secure=settings.secure_cookies) if settings.oidc else None
+    )
     static = str(files(__package__).joinpath("static"))
     app.mount("/static", StaticFiles(directory=static), name="static")
     app.state.runs = settings.runs
     app.state.desk, app.state.links = desk, settings.links
     app.state.rollouts = canaries.connect(settings.rollouts) if settings.rollouts else None
-    for pages in (harnesses, proposals, history, releases, canaries, people, evaluations, labels, pipelines, runs):
+    for pages in (
+        entrance,
+        harnesses,
+        proposals,
+        history,
+        releases,
+        canaries,
+        people,
+        evaluations,
+        labels,
+        pipelines,
+        runs,
+    ):
         app.include_router(pages.router, include_in_schema=False)
     for resources in (canaries, evaluations, labels, pipelines, runs):
         app.include_router(resources.api)
@@ -101,25 +134,33 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
 
 
 def _identify(request: Request, registry: Registry, settings: ConsoleSettings) -> Response | None:
-    """Put actor and CSRF token into the request's state; a response where the request must not go on."""
+    """Put actor and CSRF token into the request's state; a response where the request must not go on.
+
+    On an open laptop a program needs no CSRF token; a browser says by its headers that it is one.
+    """
     if request.headers.get("authorization") or request.url.path.startswith("/static/"):
         return None
     sessions: Sessions = request.app.state.sessions
     browser = sessions.read(request)
     if browser is not None:
         request.state.actor, request.state.csrf = browser.actor, browser.csrf
-    elif settings.open_access and not (request.url.path.startswith("/api/") and request.method not in UNSAFE):
+    elif settings.open_access and local(request) and (request.method in UNSAFE or not _is_api(request)):
         with registry.database.read() as tx:
-            empty = tx.execute(select(account.c.id).limit(1)).first() is None
+            empty = nobody(tx)
         if empty:
             request.state.actor, request.state.csrf = accounts.SYSTEM, sessions.csrf("")
-    if request.method in UNSAFE and request.url.path.startswith("/api/"):
+    program = browser is None and not ({"origin", "sec-fetch-site"} & set(request.headers))
+    if request.method in UNSAFE and _is_api(request) and not program:
         try:
             check_change(request, getattr(request.state, "csrf", ""), request.headers.get("x-csrf-token", ""))
         except ForbiddenError as error:
             if hasattr(request.state, "actor"):
-                return _problem(request, error)
+                return problem.response(403, error.kind, error.message, cure=error.cure)
     return None
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith("/api/")
 
 
 def _errors(app: FastAPI) -> None:
@@ -138,7 +179,7 @@ def _errors(app: FastAPI) -> None:
 
 def _problem(request: Request, error: PlatformError) -> Response:
     views: Views = request.app.state.views
-    status = 404 if isinstance(error, NotFoundError) else STATUS[error.kind]
+    status = 404 if isinstance(error, NotFoundError) else 429 if isinstance(error, LimitedError) else STATUS[error.kind]
     body = {"status": status, "kind": error.kind, "title": error.message, "place": error.place, "cure": error.cure}
     problems = [str(one) for one in getattr(error, "problems", ())]
     return views.page(request, "error.html", {**body, "problems": problems}, status=status)

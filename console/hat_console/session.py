@@ -1,8 +1,8 @@
-"""Signed-in browsers: a signed cookie, a CSRF token derived from it, and a bound on guesses.
+"""Signed-in browsers: a signed cookie and a CSRF token derived from it.
 
 Always holds: the cookie is HttpOnly and SameSite=Lax, signed and dated; a change made with a cookie needs the CSRF token
-that belongs to it, and its Origin must be this host; after ten wrong guesses in five minutes an address waits.
-Not here: passwords and roles (hat_registry.accounts).
+that belongs to it, and its Origin must be this host. Not here: passwords and roles (hat_registry.accounts), the forms
+(pages.entrance).
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import time
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -26,9 +23,6 @@ from hat_registry.registry import Registry
 
 COOKIE = "hatstack_session"
 MAX_AGE_S = 12 * 3600
-GUESSES = 10
-WINDOW_S = 300.0
-ADDRESSES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +69,15 @@ class Sessions:
         return hmac.new(self._key, b"csrf:" + value.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def check_change(request: Request, expected: str, given: str) -> None:
-    """Refuse a change that does not come from this console's own pages."""
+def same_origin(request: Request) -> None:
+    """Refuse what a browser says comes from another site."""
     origin = request.headers.get("origin")
     if origin and urlsplit(origin).netloc != request.headers.get("host"):
         raise ForbiddenError("the request comes from another site", cure="use the console's own pages")
+
+
+def check_change(request: Request, expected: str, given: str) -> None:
+    """Refuse a change that does not come from this console's own pages."""
+    same_origin(request)
     if not hmac.compare_digest(expected, given or ""):
         raise ForbiddenError("the form is stale", cure="load the page again")
-
-
-class Guesses:
-    """Counts failed sign-ins per address in a sliding window, for a bounded number of addresses."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: dict[str, deque[float]] = {}
-
-    def check(self, address: str) -> None:
-        """Raise ForbiddenError while the address has used up its guesses."""
-        seen = self._fresh(address)
-        if len(seen) >= GUESSES:
-            raise ForbiddenError("too many attempts", cure="wait five minutes")
-
-    def failed(self, address: str) -> None:
-        """Count one."""
-        if len(self._seen) >= ADDRESSES and address not in self._seen:
-            self._seen.pop(next(iter(self._seen)))
-        self._fresh(address).append(self._clock())
-
-    def _fresh(self, address: str) -> deque[float]:
-        seen = self._seen.setdefault(address, deque(maxlen=GUESSES))
-        while seen and seen[0] < self._clock() - WINDOW_S:
-            seen.popleft()
-        return seen

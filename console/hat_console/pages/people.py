@@ -1,4 +1,4 @@
-"""Sign-in, accounts, one's own tokens, language."""
+"""Accounts and roles, one's own tokens, language."""
 
 from __future__ import annotations
 
@@ -7,49 +7,12 @@ from fastapi.responses import RedirectResponse
 
 from hat_console.messages import LANGUAGES
 from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
-from hat_console.session import Guesses, Sessions
+from hat_console.pages.entrance import inside
 from hat_registry import accounts
 from hat_registry.api.routes import account as api
-from hat_registry.errors import AuthenticationError, InvalidError
+from hat_registry.errors import InvalidError
 
 router = APIRouter()
-
-
-@router.get("/login")
-async def login_page(request: Request, view: Page, next: str = "/") -> Response:
-    """The sign-in form."""
-    return view.page(request, "login.html", {"next": _inside(next)}, wrong=False)
-
-
-@router.post("/login")
-async def login(request: Request, view: Page, registry: CurrentRegistry) -> Response:
-    """Sign in with a password. Needs no CSRF token: there is no session yet, and SameSite keeps others out."""
-    form = await request.form(max_fields=10, max_files=0)
-    fields = {name: value for name, value in form.items() if isinstance(value, str)}
-    guesses: Guesses = request.app.state.guesses
-    sessions: Sessions = request.app.state.sessions
-    address = request.client.host if request.client else ""
-    guesses.check(address)
-    target = _inside(fields.get("next", "/"))
-    workspace = fields.get("workspace") or "default"
-    try:
-        with registry.database.read() as tx:
-            actor = accounts.sign_in(tx, fields.get("name", ""), fields.get("password", "")[:1024], workspace)
-    except AuthenticationError:
-        guesses.failed(address)
-        return view.page(request, "login.html", {"next": target}, status=401, wrong=True)
-    answer = RedirectResponse(target, 303)
-    sessions.start(answer, actor.account, actor.workspace)
-    return answer
-
-
-@router.post("/logout")
-async def logout(request: Request, form: Form) -> Response:
-    """Sign out."""
-    answer = RedirectResponse("/login", 303)
-    sessions: Sessions = request.app.state.sessions
-    sessions.end(answer)
-    return answer
 
 
 @router.post("/language")
@@ -58,7 +21,7 @@ async def language(request: Request, form: Form) -> Response:
     chosen = form.get("language", "en")
     if chosen not in LANGUAGES:
         raise InvalidError(f"no language {chosen[:8]!r}", cure=", ".join(LANGUAGES))
-    answer = RedirectResponse(_inside(form.get("back", "/")), 303)
+    answer = RedirectResponse(inside(form.get("back", "/")), 303)
     answer.set_cookie("hatstack_language", chosen, max_age=365 * 86400, samesite="lax")
     return answer
 
@@ -105,8 +68,3 @@ def revoke(identity: str, form: Form, actor: CurrentActor, registry: CurrentRegi
     """Revoke a token."""
     api.revoke_token(identity, actor, registry)
     return RedirectResponse("/settings", 303)
-
-
-def _inside(target: str) -> str:
-    """Only paths of this console; anything else would be an open redirect."""
-    return target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"
