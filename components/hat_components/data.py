@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, get_args
 
@@ -24,6 +25,8 @@ from hat_scenarios.base import Item
 
 FORMAT = "hatstack.dataset/1"
 MANIFEST = "dataset.json"
+KEEP_UNTIL = "keep_until"
+"""Fact with the last day (`YYYY-MM-DD`, UTC) of a dataset of people's words."""
 Purpose = Literal["training", "evaluation", "calibration", "evolution"]
 Kind = Literal["items", "trajectories", "conversations"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
@@ -269,9 +272,32 @@ def require(
             place=str(folder / MANIFEST),
             cure="import or draw the data again with the purpose it may be used for",
         )
+    if expired(manifest):
+        raise InputError(
+            f"input {name!r} was to be kept until {manifest.facts[KEEP_UNTIL]}",
+            place=str(folder / MANIFEST),
+            cure="remove it with hat data erase --expired, and import newer data",
+        )
     if manifest.count == 0:
         raise InputError(f"input {name!r} is empty", place=str(folder), cure="draw or import at least one record")
     return folder, manifest
+
+
+def today() -> date:
+    """The day that retention is judged by (UTC)."""
+    return datetime.now(UTC).date()
+
+
+def expired(manifest: Dataset) -> bool:
+    """Whether a dataset is past the day until which it may be kept; one that says no day is kept."""
+    until = manifest.facts.get(KEEP_UNTIL)
+    return isinstance(until, str) and until < today().isoformat()
+
+
+def kept_until(manifests: Iterable[Dataset]) -> dict[str, str]:
+    """The fact that what is made of these datasets is kept no longer than they are; {} when none says a day."""
+    days = [manifest.facts[KEEP_UNTIL] for manifest in manifests if KEEP_UNTIL in manifest.facts]
+    return {KEEP_UNTIL: min(days)} if days else {}
 
 
 def require_path(inputs: Mapping[str, Path], name: str) -> Path:

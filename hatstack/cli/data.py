@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hatstack.cli.failure import ConflictError, UsageError
+from hatstack.cli.failure import ConflictError, InputError, UsageError
 from hatstack.cli.output import DryRun, Output, emit, table
 
 if TYPE_CHECKING:
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Datasets and imported conversations.")
 Source = Annotated[
-    Path, typer.Argument(metavar="FILE", help="OpenAI chat JSONL, .jsonl or .jsonl.gz, or a folder of them.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="OpenAI chat JSONL or exported MLflow traces: .jsonl, .jsonl.gz, .json, or a folder of them.",
+    ),
 ]
 
 
@@ -33,14 +37,18 @@ def import_data(
     held_out: Annotated[
         float, typer.Option("--held-out", min=0.0, max=1.0, help="Share that is kept from training.")
     ] = 0.2,
+    keep_days: Annotated[
+        int,
+        typer.Option("--keep-days", min=1, max=3650, help="Days that the data may be kept; then steps refuse them."),
+    ] = 365,
     skip: Annotated[bool, typer.Option("--skip-bad-lines", help="Leave bad lines out instead of refusing.")] = False,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
-    """Import conversations: checked, scrubbed, viewers' names replaced, tagged with a purpose."""
+    """Import conversations or MLflow traces: checked, scrubbed, viewers' names replaced, tagged with a purpose."""
     if target.exists():
         raise ConflictError("it exists already", place=str(target), cure="choose another folder")
-    config = _config(name or target.resolve().name, purpose, held_out, skip)
+    config = _config(name or target.resolve().name, purpose, held_out, skip, keep_days)
     result = _import(source, config, None if dry_run else target)
     emit(
         {"folder": str(target), "changed": not dry_run, "digests": result.digests, "metrics": result.metrics},
@@ -87,7 +95,7 @@ def show(
         {**manifest.model_dump(mode="json"), "records": first},
         lambda: "\n".join(
             [
-                f"{manifest.name}  {manifest.kind}  for {manifest.purpose or 'nothing: untagged'}",
+                f"{manifest.name}  {manifest.kind}  for {manifest.purpose or 'nothing: untagged'}{_until(manifest)}",
                 manifest.digest,
                 "",
                 table(("split", "records", "digest"), rows),
@@ -97,9 +105,23 @@ def show(
     )
 
 
+def _until(manifest: Any) -> str:
+    from hat_components.data import KEEP_UNTIL, expired
+
+    day = manifest.facts.get(KEEP_UNTIL)
+    if day is None:
+        return ""
+    return f"  past its day: kept until {day}" if expired(manifest) else f"  kept until {day}"
+
+
 @app.command("erase")
 def erase(
-    viewer: Annotated[str, typer.Option("--viewer", help="The viewer's own id; it is not written anywhere.")],
+    viewer: Annotated[
+        str | None, typer.Option("--viewer", help="The viewer's own id; it is not written anywhere.")
+    ] = None,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="Everything that is past its retention, whoever said it.")
+    ] = False,
     data: Annotated[Path | None, typer.Option("--data", help="Folder with datasets, searched through lineage.")] = None,
     gateway: Annotated[
         Path | None, typer.Option("--gateway", help="Data folder of a gateway: conversations, traces.")
@@ -107,39 +129,57 @@ def erase(
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
-    """Erase a viewer from datasets, conversations and traces; says what was made from them and must be made again."""
+    """Erase a viewer, or what is past its day, from datasets, conversations and traces; says what must be made again."""
+    if (viewer is None) == (not expired):
+        raise UsageError("erase what?", place="hat data erase", cure="give --viewer ID or --expired, and one of them")
     if data is None and gateway is None:
         raise UsageError(
             "nothing to erase from", place="hat data erase", cure="--data FOLDER, --gateway FOLDER or both"
         )
+    for folder in (data, gateway):
+        if folder is not None and not folder.is_dir():
+            raise InputError("there is no such folder", place=str(folder), cure="check the path")
     body: dict[str, Any] = {"changed": not dry_run, "datasets": {}, "derived": {}, "conversations": 0, "traces": {}}
     if data is not None:
-        from hat_components.importer.erase import erase_viewer
+        from hat_components.importer.erase import erase_expired, erase_viewer
         from hat_components.importer.scrub import load_key
 
-        found = erase_viewer(data, viewer, load_key(""), dry_run=dry_run)
+        found = (
+            erase_expired(data, dry_run=dry_run)
+            if viewer is None
+            else erase_viewer(data, viewer, load_key(""), dry_run=dry_run)
+        )
         body |= {"datasets": found.records, "derived": found.derived}
     if gateway is not None:
-        from hat_serving.gateway.__main__ import pseudonym_key
-        from hat_serving.gateway.erase import erase_viewer as erase_from_gateway
-
-        gone = erase_from_gateway(gateway, viewer, pseudonym_key(gateway / "pseudonym.key"), dry_run=dry_run)
-        body |= {"conversations": gone.conversations, "traces": dict(gone.traces)}
+        body |= _from_gateway(gateway, viewer, dry_run)
     rows = [(path, count) for path, count in {**body["datasets"], **body["traces"]}.items()]
     rows.append(("conversations", body["conversations"]))
     again = "".join(f"\nmake again: {path}" for path in body["derived"])
     emit(body, lambda: table(("place", "would go" if dry_run else "gone"), rows) + again)
 
 
-def _config(name: str, purpose: str, held_out: float, skip: bool) -> Config:
+def _from_gateway(gateway: Path, viewer: str | None, dry_run: bool) -> dict[str, Any]:
+    """What goes from a gateway's stores."""
+    if viewer is None:
+        from hat_serving.gateway.retention import Retention, expire
+
+        old = expire(gateway, Retention.of(gateway), dry_run=dry_run)
+        return {"conversations": old.conversations, "traces": dict.fromkeys(old.traces, "all")}
+    from hat_serving.gateway.__main__ import pseudonym_key
+    from hat_serving.gateway.erase import erase_viewer as erase_from_gateway
+
+    gone = erase_from_gateway(gateway, viewer, pseudonym_key(gateway / "pseudonym.key"), dry_run=dry_run)
+    return {"conversations": gone.conversations, "traces": dict(gone.traces)}
+
+
+def _config(name: str, purpose: str, held_out: float, skip: bool, keep_days: int = 365) -> Config:
     from pydantic import ValidationError
 
     from hat_components.importer.config import Config
 
+    given = {"name": name, "purpose": purpose, "held_out": held_out, "keep_days": keep_days}
     try:
-        return Config.model_validate(
-            {"name": name, "purpose": purpose, "held_out": held_out, "on_error": "skip" if skip else "refuse"}
-        )
+        return Config.model_validate({**given, "on_error": "skip" if skip else "refuse"})
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"{first['loc'][0]}: {first['msg']}", place="hat data import") from None

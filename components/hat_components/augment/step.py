@@ -13,7 +13,7 @@ from typing import Any
 
 from hat_components.augment.config import Config
 from hat_components.augment.imported import imported_arms
-from hat_components.data import Dataset, DatasetWriter, Trajectory, read_items, require, text_size
+from hat_components.data import Dataset, DatasetWriter, Trajectory, kept_until, read_items, require, text_size
 from hat_components.scenarios import load
 from hat_components.sessions import Played, States, play_scored, read_harness, training_messages
 from hat_components.step import InputError, Progress, StepResult
@@ -30,6 +30,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     if "conversations" in inputs:
         folder, source = require(inputs, "conversations", kind="conversations", purposes=["training"])
         arms, facts = imported_arms(config, plan, folder, progress)
+        facts |= kept_until([source])
         sources = {"conversations": source.digest}
     else:
         folder, source = require(inputs, "items", kind="items", purposes=["training"])

@@ -25,6 +25,8 @@ class Config(StepConfig):
     """Top-level fields that name the viewer; their values never reach the dataset in clear."""
     scrub: bool = True
     """Replace e-mail addresses, phone numbers and long id numbers in every text and string argument."""
+    keep_days: int = Field(default=365, ge=1, le=3650)
+    """Days that the datasets may be kept; then steps refuse them and `hat data erase --expired` removes them."""
     on_error: Literal["refuse", "skip"] = "refuse"
     """`refuse`: one bad line refuses the whole import; `skip`: bad lines are left out and listed in `rejected`."""
     max_problems: int = Field(default=200, ge=1)

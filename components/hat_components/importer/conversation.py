@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from hat_components.importer.mlflow_traces import conversations_of, is_trace
 from hat_harness.spec import NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
@@ -45,16 +46,20 @@ class Reader:
     def __init__(self) -> None:
         self._validators: dict[str, Draft202012Validator | str] = {}
 
+    def read(self, line: bytes) -> list[tuple[dict[str, Any], list[str]]]:
+        """What a line holds: one conversation, or those of an MLflow trace, each as `parse` gives it."""
+        raw, problem = _loaded(line)
+        if problem or not is_trace(raw):
+            return [({}, [problem])] if problem else [self._cleaned(raw)]
+        found, problems = conversations_of(raw)
+        return [*([({}, problems)] if problems else []), *(self._cleaned(one) for one in found)]
+
     def parse(self, line: bytes) -> tuple[dict[str, Any], list[str]]:
         """(the line's object with `messages` and `tools` cleaned, problems); the object is {} when unreadable."""
-        try:
-            raw = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant)
-        except UnicodeDecodeError as error:
-            return {}, [f"not UTF-8 at byte {error.start}"]
-        except RecursionError:
-            return {}, ["nested too deeply"]
-        except ValueError as error:
-            return {}, [f"not JSON: {error}"]
+        raw, problem = _loaded(line)
+        return ({}, [problem]) if problem else self._cleaned(raw)
+
+    def _cleaned(self, raw: Any) -> tuple[dict[str, Any], list[str]]:
         if not isinstance(raw, dict):
             return {}, [f"a conversation is an object, this is {_kind(raw)}"]
         problems: list[str] = []
@@ -219,6 +224,18 @@ def misfit(validator: Draft202012Validator | None, arguments: Mapping[str, Any])
     except (Unresolvable, RecursionError):
         return "the schema refers to something outside itself, which is never fetched"
     return "" if error is None else f"arguments do not fit: {error.json_path}: {error.validator} is broken"
+
+
+def _loaded(line: bytes) -> tuple[Any, str]:
+    """(the JSON value of a line, what is wrong with it)."""
+    try:
+        return json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant), ""
+    except UnicodeDecodeError as error:
+        return None, f"not UTF-8 at byte {error.start}"
+    except RecursionError:
+        return None, "nested too deeply"
+    except ValueError as error:
+        return None, f"not JSON: {error}"
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Erases a viewer from datasets: every record that carries the viewer's pseudonym, in all datasets below a folder.
+"""Erases from datasets below a folder: a viewer's records, by pseudonym, or whole datasets that are past their day.
 
 Always holds: a dataset is rewritten under its own name, whole, or left as it was; its digest changes, and so does that of
 nothing else; a dataset that only names an erased one as its source is listed, so that what was derived from the viewer's
@@ -8,10 +8,11 @@ words (trajectories, models) can be made again. Not here: traces of the gateway 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hat_components.data import MANIFEST, Dataset, DatasetWriter, load_manifest, read_lines
+from hat_components.data import MANIFEST, Dataset, DatasetWriter, expired, load_manifest, read_lines
 from hat_components.importer.scrub import pseudonym
 
 
@@ -46,6 +47,27 @@ def erase_viewer(root: Path, viewer: str, key: bytes, *, dry_run: bool = False) 
     for folder, manifest in manifests.items():
         for digest in manifest.sources.values():
             if digest in erased and str(folder) not in found.records:
+                found.derived[str(folder)] = digest
+    return found
+
+
+def erase_expired(root: Path, *, dry_run: bool = False) -> Erasure:
+    """Remove every dataset below `root` that is past its `keep_until`; what else was made from one is listed."""
+    found = Erasure("")
+    folders = sorted(path.parent for path in root.rglob(MANIFEST) if not path.parent.name.startswith("."))
+    manifests = {folder: load_manifest(folder) for folder in folders}
+    gone = {manifest.digest: folder for folder, manifest in manifests.items() if expired(manifest)}
+    for folder, manifest in manifests.items():
+        if expired(manifest):
+            found.records[str(folder)] = manifest.count
+            if not dry_run:
+                # Out of the way in one step, so that nobody reads half of it.
+                aside = folder.with_name(f".erased-{folder.name}")
+                folder.rename(aside)
+                shutil.rmtree(aside)
+            continue
+        for digest in manifest.sources.values():
+            if digest in gone:
                 found.derived[str(folder)] = digest
     return found
 

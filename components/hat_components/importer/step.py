@@ -1,7 +1,7 @@
-"""The import step: JSONL of conversations → datasets `held_in` and `held_out`, streamed line by line.
+"""The import step: JSONL of conversations or MLflow traces → datasets `held_in` and `held_out`, streamed line by line.
 
 Always holds: memory stays bounded by the longest line; either both datasets stand complete or neither is there; a raw
-viewer id is in no output. Input `conversations`: a `.jsonl` or `.jsonl.gz` file, or a folder of them.
+viewer id is in no output. Input `conversations`: a `.jsonl`, `.jsonl.gz` or `.json` file, or a folder of them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from hat_components.data import Dataset, DatasetWriter, digest_path, require_path, write_text
+from hat_components.data import KEEP_UNTIL, Dataset, DatasetWriter, digest_path, require_path, today, write_text
 from hat_components.importer.config import Config
 from hat_components.importer.conversation import Conversation, Reader
 from hat_components.importer.scrub import Scrubber, load_key, pseudonym
@@ -23,14 +25,17 @@ from hat_components.step import InputError, Progress, StepResult
 
 HALVES = ("held_in", "held_out")
 _TICK = 5000
+_TRACE = re.compile(r"tr-[0-9a-f]{32}(-\d+)?\Z")
+"""Ids of MLflow traces: random, so the digits in them are nobody's."""
 
 
 class ConversationsError(InputError):
     """Lines that cannot be imported: `problems` are the first of them word for word, `total` counts all."""
 
     def __init__(self, place: str, problems: list[str], total: int, lines: int) -> None:
+        counted = f"{lines} line{'s' * (lines != 1)} cannot be imported, for {total} problem{'s' * (total != 1)}"
         super().__init__(
-            f"{lines} lines cannot be imported, for {total} problems",
+            counted,
             place=place,
             cure="correct them, or import with on_error=skip",
         )
@@ -106,7 +111,12 @@ def _finish(config: Config, half: str, writer: DatasetWriter, sources: dict[str,
         name=f"{config.name}-{half.replace('_', '-')}",
         purpose=config.purpose,
         sources=sources,
-        facts={"scrubbed": config.scrub, "half": half, "rejected_lines": state.bad_lines},
+        facts={
+            KEEP_UNTIL: (today() + timedelta(days=config.keep_days)).isoformat(),
+            "scrubbed": config.scrub,
+            "half": half,
+            "rejected_lines": state.bad_lines,
+        },
     )
 
 
@@ -119,14 +129,15 @@ def _read_file(path: Path, state: _State, writers: Mapping[str, DatasetWriter], 
             continue
         if not line.strip():
             continue
-        record, problems = state.reader.parse(line)
-        if problems:
-            state.reject(place, problems)
-            continue
-        conversation = _protect(record, line, state)
-        half = half_of(conversation.id, state.config.held_out)
-        if not (state.bad_lines and state.config.on_error == "refuse"):
-            writers[half].write(half, conversation)
+        for record, problems in state.reader.read(line):
+            if problems:
+                state.reject(place, problems)
+                continue
+            conversation = _protect(record, line, state)
+            # Traces of one session hold the same messages, so they stay on one side.
+            half = half_of(str(record.get("session") or conversation.id), state.config.held_out)
+            if not (state.bad_lines and state.config.on_error == "refuse"):
+                writers[half].write(half, conversation)
         if state.lines % _TICK == 0:
             progress.progress(state.lines, 0, path.name)
 
@@ -157,11 +168,12 @@ def _protect(record: dict[str, Any], line: bytes, state: _State) -> Conversation
 
 def _ident(raw: Any, line: bytes, scrubber: Scrubber, key: bytes | None) -> str:
     """The conversation's own id where it names nobody, else a keyed one, else a hash of the line."""
-    if isinstance(raw, str) and raw and scrubber.text(raw) == raw:
+    if isinstance(raw, str) and raw and (_TRACE.match(raw) or scrubber.text(raw) == raw):
         return raw
     if isinstance(raw, str) and raw and key is not None:
         return pseudonym(key, raw).replace("viewer_", "conversation_")
-    return hashlib.sha256(line).hexdigest()[:24]
+    own = raw.encode(errors="replace") if isinstance(raw, str) else b""
+    return hashlib.sha256(line + own).hexdigest()[:24]
 
 
 def _scrub(message: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
@@ -184,14 +196,21 @@ def _scrub_arguments(call: dict[str, Any], scrubber: Scrubber) -> str:
 def _files(source: Path) -> list[Path]:
     if source.is_file():
         return [source]
-    files = sorted(path for path in source.rglob("*") if path.name.endswith((".jsonl", ".jsonl.gz")))
-    if not files:
-        raise InputError("the folder holds no .jsonl or .jsonl.gz file", place=str(source), cure="check the path")
-    return files
+    for endings in ((".jsonl", ".jsonl.gz"), (".json",)):
+        files = sorted(path for path in source.rglob("*") if path.name.endswith(endings) and path.is_file())
+        if files:
+            return files
+    raise InputError("the folder holds no .jsonl, .jsonl.gz or .json file", place=str(source), cure="check the path")
 
 
 def _lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """(line number, line) with None for a line longer than `limit`, which is skipped without being held."""
+    """(line number, line) with None for a line longer than `limit`, which is skipped without being held.
+
+    A `.json` file is one value, or a list whose values count as lines.
+    """
+    if path.suffix == ".json":
+        yield from _values(path, limit)
+        return
     stream: IO[bytes]
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:  # type: ignore[assignment]  # GzipFile is an IO[bytes] in all but name
         number = 0
@@ -206,3 +225,19 @@ def _lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
                 yield number, line.rstrip(b"\r\n")
         except (OSError, EOFError) as error:
             raise InputError(f"cannot be read: {error}", place=f"{path}:{number}", cure="check the file") from error
+
+
+def _values(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """The values of a `.json` file; it is read whole, so it may be as long as one line."""
+    try:
+        if path.stat().st_size > limit:
+            yield 1, None
+            return
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error}", place=str(path), cure="check the file") from error
+    except (ValueError, RecursionError):
+        yield 1, path.read_bytes()  # the reader says what is wrong with it
+        return
+    for number, one in enumerate(value if isinstance(value, list) else [value], start=1):
+        yield number, json.dumps(one, ensure_ascii=False).encode(errors="surrogatepass")

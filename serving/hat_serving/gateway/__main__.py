@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -22,22 +23,28 @@ from starlette.applications import Starlette
 from hat_harness.errors import PlatformError
 from hat_registry.client import Client
 from hat_registry.store.database import Database
+from hat_serving.experiment.events import Events
 from hat_serving.gateway.admin import Admin
-from hat_serving.gateway.app import HttpSettings, create_app, pseudonym
+from hat_serving.gateway.app import HttpSettings, Sides, create_app, pseudonym
 from hat_serving.gateway.control import Control
 from hat_serving.gateway.conversations import Conversations
+from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Host, HostLimits
 from hat_serving.gateway.live import FolderSource, RegistrySource, Source
 from hat_serving.gateway.proxy import App, Proxy, fronted
+from hat_serving.gateway.retention import Retention, keeping
 from hat_serving.gateway.steered import SteeredSource
 from hat_serving.gateway.toolbox import Bindings, Toolbox
 from hat_serving.gateway.traces import TraceWriter
+from hat_serving.gateway.trials import Trials
 from hat_serving.gateway.upstream import Engine, Engines
 from hat_serving.gateway.usage import UsageWriter
 
 log = logging.getLogger("hatstack.gateway")
 FOLLOW_S = 0.5
 """How often a replica looks for a new steering."""
+TEND_S = 5.0
+"""How often running experiments are looked at."""
 
 
 def arguments() -> argparse.Namespace:
@@ -70,6 +77,10 @@ def arguments() -> argparse.Namespace:
         "--pass-through", action="store_true", help="pass /engines/NAME/v1/… on to the engines, without an agent"
     )
     parser.add_argument("--open-turns", type=int, default=256)
+    parser.add_argument(
+        "--keep-conversations-days", type=int, default=30, help="days after the last turn, then a conversation goes"
+    )
+    parser.add_argument("--keep-traces-days", type=int, default=90, help="days, then a trace file goes")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8710)
     given = parser.parse_args()
@@ -91,6 +102,7 @@ def _named(engine: str) -> tuple[str, str]:
 def build(given: argparse.Namespace) -> Starlette:
     """The application for the arguments."""
     given.data.mkdir(parents=True, exist_ok=True)
+    keep = Retention(given.keep_conversations_days, given.keep_traces_days)
     engines = Engines({name: Engine(url=url, model=given.engine_model) for name, url in map(_named, given.engine)})
     toolbox = Toolbox(_bindings(given))
     traces = TraceWriter(given.data / "traces")
@@ -117,14 +129,20 @@ def build(given: argparse.Namespace) -> Starlette:
         drain=lambda on: setattr(host, "draining", on),
     )
 
+    def known(identity: str) -> str:
+        return pseudonym(key, identity)
+
+    trials = Trials(control, source, database, pseudonym=known, engines=engines)
+    sides = Sides(admin, Experiments(trials, Events(database, known), admin))
+
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
-        async with engines, toolbox, following(control):
+        async with engines, toolbox, following(control, trials), keeping(given.data, keep, given.database):
             yield
         traces.close()
         database.close()
 
-    app = create_app(host, HttpSettings(pseudonym_key=key, tokens=_hashes(given.token_hashes)), life, admin)
+    app = create_app(host, HttpSettings(pseudonym_key=key, tokens=_hashes(given.token_hashes)), life, sides)
     app.state.collector = host.metrics.collector
     return app
 
@@ -160,15 +178,21 @@ def _hashes(path: Path | None) -> frozenset[str]:
 
 
 @asynccontextmanager
-async def following(control: Control, every_s: float = FOLLOW_S) -> AsyncIterator[None]:
-    """Follows the shared steering while the block runs, and takes this replica off the list at its end."""
+async def following(control: Control, trials: Trials | None = None, every_s: float = FOLLOW_S) -> AsyncIterator[None]:
+    """Follows the shared steering and tends experiments while the block runs; then takes this replica off the list."""
 
     async def follow() -> None:
+        tended = 0.0
         while True:
             try:
                 await asyncio.to_thread(control.sync)
+                if trials is not None and time.monotonic() - tended >= TEND_S:
+                    tended = time.monotonic()
+                    await asyncio.to_thread(trials.tend)
             except PlatformError as error:
                 log.warning("the steering stands as last known: %s", error.message)
+            except Exception:  # whatever goes wrong here must not end the following
+                log.exception("following the steering")
             await asyncio.sleep(every_s)
 
     task = asyncio.create_task(follow())

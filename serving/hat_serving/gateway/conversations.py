@@ -150,6 +150,12 @@ class Conversations:
             records.forget(tx, self._workspace, unit)
         return len(ids)
 
+    def old(self, before: str) -> int:
+        """How many conversations are untouched since `before` (UTC text)."""
+        mine = (conversation.c.workspace == self._workspace, conversation.c.updated_at < before)
+        with self._database.read() as tx:
+            return len(tx.execute(select(conversation.c.id).where(*mine)).all())
+
     def expire(self, before: str, limit: int = 10_000) -> int:
         """Delete conversations untouched since `before` (UTC text); how many."""
         with self._database.write() as tx:
