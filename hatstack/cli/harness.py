@@ -141,13 +141,21 @@ def diff(
     old: Folder,
     new: Folder,
     text: Annotated[bool, typer.Option("--text", help="Show edits of texts word by word.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the difference as a page of its own into this file.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="End with exit code 1 when there is a difference.")] = False,
     output: Output = None,
 ) -> None:
     """Say what an edit means: renamed skills, retyped parameters, moved sections, changed texts."""
     from hat_harness.diff import diff as semantic
 
-    changes = semantic(_load(old), _load(new))
+    before, after = _load(old), _load(new)
+    changes = semantic(before, after)
+    if html is not None:
+        from hat_harness.diff_page import diff_page
+
+        _write(html, diff_page(before, after, changes))
     emit(
         {
             "equal": not changes,
@@ -157,6 +165,17 @@ def diff(
     )
     if check and changes:
         raise CheckError(f"{len(changes)} differences", place=new)
+
+
+def _write(path: Path, text: str) -> None:
+    from hat_components.data import write_text
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", place=str(path), cure="give another file") from None
+    say(f"wrote {path}")
 
 
 def _told(change: Any, text: bool) -> str:

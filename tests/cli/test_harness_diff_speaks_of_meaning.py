@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hat_harness.diff import diff, words
+from hat_harness.diff_page import diff_page
 from hat_harness.spec import Harness, Hook, Prompt, Skill, Tool
 
 
@@ -79,3 +84,96 @@ def test_words_can_be_put_together_again(before: str, after: str) -> None:
     parts = words(before, after)
     assert "".join(text for kind, text in parts if kind != "added") == before
     assert "".join(text for kind, text in parts if kind != "removed") == after
+
+
+class Seen(HTMLParser):
+    """Tags, attributes and texts of a page, as a browser reads them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+EVIL = '<script>alert(1)</script> <img src=x onerror="a()"> & " \' </pre></style>'
+
+
+def test_the_page_needs_nothing_else_and_runs_nothing() -> None:
+    old = base()
+    evil = old.skills[0].model_copy(update={"body": EVIL * 3, "description": EVIL})
+    tool = old.tools[0].model_copy(
+        update={"description": EVIL, "parameters": {"type": "object", "properties": {EVIL: {}}}}
+    )
+    new = old.model_copy(update={"skills": (evil,), "tools": (tool,), "description": EVIL})
+    changes = diff(old, new)
+    page = diff_page(old, new, changes)
+    seen = Seen(page)
+    assert seen.open == []
+    assert {tag for tag, _ in seen.tags} <= set(
+        [
+            "html",
+            "head",
+            "meta",
+            "title",
+            "style",
+            "body",
+            "main",
+            "h1",
+            "h2",
+            "p",
+            "code",
+            "section",
+            "ul",
+            "li",
+            "span",
+            "pre",
+            "ins",
+            "del",
+        ]
+    )
+    assert all(not name.startswith("on") and name not in ("src", "href") for _, found in seen.tags for name in found)
+    text = "".join(seen.texts)
+    assert EVIL in text
+    assert "http://" not in page
+    assert "https://" not in page
+    for change in changes:
+        assert change.path.split(" / ")[0] in text
+
+
+def test_every_change_is_on_the_page_with_what_was_and_what_is() -> None:
+    old = base()
+    prompt = old.prompts[0].model_copy(
+        update={"text": "be kind and brief , always , in every reply that viewers read ."}
+    )
+    skill = old.skills[0].model_copy(update={"name": "product_flow"})
+    new = old.model_copy(update={"prompts": (prompt,), "skills": (skill,)})
+    page = diff_page(old, new, diff(old, new))
+    assert "item_qa</code>" in page
+    assert "product_flow</code>" in page
+    assert "<ins>" in page
+    assert "renamed" in page
+    assert "no difference" in diff_page(old, old, ())
+
+
+def test_the_command_writes_the_page(hat: Any, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "diff.html"
+    done = hat("harness", "diff", "live-commerce", "live-commerce-zh", "--html", target, "--output", "json")
+    assert (done.code, done.json()["equal"]) == (0, False)
+    seen = Seen(target.read_text(encoding="utf-8"))
+    assert "live-commerce → live-commerce-zh" in "".join(seen.texts)
+    assert [path.name for path in target.parent.iterdir()] == ["diff.html"]
+    refused = hat("harness", "diff", "live-commerce", "react-baseline", "--html", tmp_path)
+    assert (refused.code, "cannot be written" in refused.err) == (3, True)
