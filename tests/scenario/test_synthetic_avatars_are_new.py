@@ -21,7 +21,7 @@ from hat_scenarios.play import play, play_expert
 
 from .conftest import HARNESSES
 
-SCENARIOS = (Avatar(Settings(kind="tool")), Avatar(Settings(kind="prompt")))
+SCENARIOS = (Avatar(Settings(kind="tool")), Avatar(Settings(kind="prompt", wording="free")))
 
 
 def drawn(scenario: Avatar, count: int) -> list[tuple[Harness, Item]]:
@@ -101,7 +101,7 @@ def test_no_text_of_the_worlds_stands_in_training_data() -> None:
     )
     ours = [
         *(text for world in worlds.WORLDS for text in (*world.skills, *world.tools)),
-        *(text for kind in worlds.ASKS.values() for text in kind),
+        *(text for asks in (worlds.ASKS, worlds.NAMED) for kind in asks.values() for text in kind),
         *worlds.CLOSING,
         *worlds.OPENING,
         *worlds.GUIDANCE,

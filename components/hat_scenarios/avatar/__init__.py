@@ -30,6 +30,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["tool", "prompt"] = "tool"
+    wording: Literal["named", "free"] = "named"
+    """Visitors name what they want in the words of the catalogue, or in words of their own, which takes a vocabulary
+    that knows paraphrases."""
 
 
 class Avatar:
@@ -47,8 +50,10 @@ class Avatar:
             rng = random.Random(f"avatar/{kind}/{seed}/{split}/{index}")
             room = draw_room(rng, kind)
             wanted = TOOLS if kind == "tool" else KINDS
-            drawn = tuple(draw_turn(rng, room, rng.choice(wanted)) for _ in range(turns))
-            ident = f"{self.name}-{kind}-{split}-{seed}-{index}"
+            drawn = tuple(
+                draw_turn(rng, room, rng.choice(wanted), self.settings.wording == "named") for _ in range(turns)
+            )
+            ident = f"{self.name}-{kind}{'' if self.settings.wording == 'named' else '-free'}-{split}-{seed}-{index}"
             yield Item(id=ident, scenario=self.name, split=split, seed=seed, room=room, turns=drawn)
 
     def harness_of(self, item: Item) -> Harness:

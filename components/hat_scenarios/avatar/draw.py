@@ -20,11 +20,11 @@ from hat_scenarios.general import words
 
 _STEMS: Final = words.split(
     """
-ask desk find note tell view scan page file data info unit line mark open show seek pick hold keep card list side
-lamp tree moon star rain wind salt leaf iron wool corn bell drum flag gate hill lake
+ask desk find tell view scan page open show pick keep list side lamp rain stairs notice paper steel torch tower thief
+lemon petal motor wheat pupil cloud flute plaza saddle wagon comet
 """
 )
-_GATES: Final = ("mind the stairs", "we close at nine", "enjoy your visit", "ring if unsure", "rest when tired")
+_GATES: Final = ("watch the stairs", "we close at ten", "enjoy the evening", "call us anytime", "rest well tonight")
 _OPENERS: Final = ("welcome", "dear visitor", "at your service", "good to see you", "listen")
 _LAYOUTS: Final = (
     Layout(),
@@ -59,12 +59,19 @@ def world_of(room: Mapping[str, Any]) -> World:
     return next(world for world in WORLDS if world.name == room["world"])
 
 
-def draw_turn(rng: random.Random, room: Mapping[str, Any], kind: str) -> Turn:
-    """One request and what is right."""
+def draw_turn(rng: random.Random, room: Mapping[str, Any], kind: str, named: bool) -> Turn:
+    """One request and what is right; `named`: it is put in the words of the catalogue."""
     world = world_of(room)
     thing, topic = rng.choice(list(room["records"])), rng.choice(world.topics)
     aspect, count = rng.choice(world.aspects), rng.randint(2, 9)
-    text = rng.choice(worlds.ASKS[kind]).format(thing=thing, topic=topic, aspect=aspect, count=count)
+    text = rng.choice((worlds.NAMED if named else worlds.ASKS)[kind]).format(
+        thing=thing,
+        topic=topic,
+        aspect=aspect,
+        count=count,
+        skill=world.skills[worlds.KINDS.index(kind)],
+        tool=world.tools[worlds.TOOLS.index(kind)] if kind in worlds.TOOLS else "",
+    )
     calls: tuple[GoldCall, ...] = ()
     facts: tuple[str, ...] = ()
     state: dict[str, Any] = {}
@@ -165,7 +172,7 @@ def _tool(kind: str, name: str, text: str, seen: Mapping[str, str]) -> Tool:
 def _parameter(rng: random.Random, world: World, name: str, drawn: bool) -> str:
     if drawn and rng.random() < 0.6:
         return rng.choice(_STEMS)
-    return {"thing": world.thing, "count": "persons", "topic": "subject"}[name]
+    return {"thing": world.thing, "count": "number", "topic": "matter"}[name]
 
 
 def _name(rng: random.Random, taken: set[str]) -> str:

@@ -99,7 +99,7 @@ def score_turn(harness: Harness, item: Item, turn: Turn, summary: TurnSummary | 
     if summary is None:
         return Scores(accuracy=0, effectiveness=0, skill_selection=0, tool_rationality=0, causes=("no_turn",))
     calls, redundant = _call_causes(item.room, turn, summary)
-    facts = _fact_causes(item.room, turn, summary.reply)
+    facts = _fact_causes(item.room, turn, summary.reply) if summary.outcome == "reply" else ["no_reply"]
     skill = [] if summary.skills[-1:] == (turn.gold.skill,) else ["skill"]
     ending = _ending_causes(harness, turn, summary)
     causes = tuple(dict.fromkeys([*calls, *facts, *skill, *ending, *(["redundant_call"] if redundant else [])]))

@@ -18,15 +18,13 @@ TOOLS: Final = ("detail", "places", "booking", "custom")
 """Kinds that take a tool; `booking` changes the world."""
 
 CUSTOMS: Final = (
-    "only before noon", "never on sundays", "with a permit", "free of charge", "behind the gate", "for members",
-    "after closing", "on the ground floor",
+    "not in the morning", "once in a season", "with a ticket", "with a guide", "at the gate", "after the event",
+    "for the family", "in the garden",
 )  # fmt: skip
 """What a custom of the house may say."""
-MAKERS: Final = ("hanna", "viktor", "selma", "ruben", "ingrid", "tomas", "yusuf", "carla")
+MAKERS: Final = ("riley", "quinn", "robin", "jasper", "orla", "kira", "lee", "sasha")
 """Values of attributes that are not numbers."""
-WORDED: Final = frozenset(
-    {"maker", "author", "view", "speciality", "trainer", "director", "keeper", "diet", "speaker", "captain"}
-)
+WORDED: Final = frozenset({"painter", "author", "captain", "speaker", "writer", "rider"})
 """Attributes whose value is a word."""
 ASKS: Final = {
     "detail": (
@@ -43,19 +41,33 @@ ASKS: Final = {
     "custom": ("what is the habit here concerning {topic}", "{topic} , how do you handle that", "am i fine with {topic}"),
     "remark": ("such a calm afternoon", "my feet are tired but happy", "never seen anything like it"),
 }  # fmt: skip
-"""Kind → how a visitor may put it."""
+"""Kind → how a visitor may put it in words of their own."""
+NAMED: Final = {
+    "detail": (
+        "i want {skill} then {tool} : {thing} , which {aspect}",
+        "today {skill} . {tool} , {thing} , the {aspect}",
+    ),
+    "places": ("i want {skill} then {tool} : {thing}", "today {skill} . {tool} , {thing} , how many"),
+    "booking": (
+        "i want {skill} then {tool} : {thing} , {count} of us",
+        "today {skill} . {tool} , {thing} , {count} of us",
+    ),
+    "custom": ("i want {skill} then {tool} : {topic}", "today {skill} . {tool} , the {topic}"),
+    "remark": ("{skill} , no more", "today {skill}"),
+}  # fmt: skip
+"""The same in the words of the catalogue, for models whose vocabulary knows no paraphrase."""
 GUIDANCE: Final = (
-    "you speak for this place .", "visitors see nothing but your last message .", "keep sentences short .",
-    "numbers come from a source , not from memory .", "one matter after the other .",
+    "you speak for this place .", "the last message is what one can read .", "short and clear is best .",
+    "there is no number but from a source .", "one subject after the other .",
 )  # fmt: skip
 """Sentences of a house style; they ask for nothing that is scored."""
 CLOSING: Final = (
-    "sign off each message with = {gate}", "final words without exception = {gate}", "nobody may leave out the ending = {gate}",
-    "the last thing that visitors read = {gate}",
+    "at the end of all you say = {gate}", "the last sentence is ever = {gate}", "say it before you leave = {gate}",
+    "at last the visitor is to read = {gate}",
 )  # fmt: skip
 OPENING: Final = (
-    'first words are "{opener}" .', 'address people as "{opener}" before anything else .', 'lead in by "{opener}" .',
-    'a message has to set out from "{opener}" .',
+    'at first place "{opener}" .', 'greet with "{opener}" before facts .', 'let "{opener}" lead the message .',
+    'present it after "{opener}" .',
 )  # fmt: skip
 
 
