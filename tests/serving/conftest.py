@@ -20,16 +20,19 @@ from aiohttp import web
 from hat_harness.spec import Activation, Harness, Hook, Prompt, Recovery, Retry, Tool
 from hat_registry.store.database import Database
 from hat_serving.experiment.assignment import Arm, Split
+from hat_serving.experiment.events import Events
 from hat_serving.gateway.__main__ import following
 from hat_serving.gateway.admin import Admin
-from hat_serving.gateway.app import HttpSettings, create_app, pseudonym
+from hat_serving.gateway.app import HttpSettings, Sides, create_app, pseudonym
 from hat_serving.gateway.control import Control
 from hat_serving.gateway.conversations import Conversations
+from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Host, HostLimits
 from hat_serving.gateway.live import Deployment, FolderSource, live_arm
 from hat_serving.gateway.steered import SteeredSource
 from hat_serving.gateway.toolbox import Bindings, Toolbox
 from hat_serving.gateway.traces import TraceWriter
+from hat_serving.gateway.trials import Trials
 from hat_serving.gateway.upstream import Engine, Engines
 
 KEY = b"0123456789abcdef"
@@ -108,6 +111,7 @@ class World:
     source: FolderSource = field(default_factory=FolderSource)
     host: Host | None = None
     control: Control | None = None
+    trials: Trials | None = None
     url: str = ""
     folder: Path = Path()
     muted: frozenset[str] = frozenset()
@@ -195,13 +199,19 @@ def build(world: World, base: str, database: Database, limits: HostLimits) -> An
     )
     control = world.control
 
+    def known(identity: str) -> str:
+        return pseudonym(KEY, identity)
+
+    world.trials = Trials(control, source, database, pseudonym=known, engines=engines)
+    sides = Sides(admin, Experiments(world.trials, Events(database, known), admin))
+
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
-        async with engines, toolbox, following(control, 0.05):
+        async with engines, toolbox, following(control, None, 0.05):
             yield
         traces.close()
 
-    return create_app(world.host, HttpSettings(pseudonym_key=KEY), life, admin)
+    return create_app(world.host, HttpSettings(pseudonym_key=KEY), life, sides)
 
 
 @contextmanager

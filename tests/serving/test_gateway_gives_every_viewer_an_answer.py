@@ -227,8 +227,8 @@ def test_metrics_and_traces_tell_what_happened(world: World) -> None:
     assert 'outcome="reply"' in metrics
     assert "c1" not in metrics
     assert world.host is not None
-    assert world.host._traces is not None
-    world.host._traces.close()
+    assert world.host.traces is not None
+    world.host.traces.close()
     (path,) = (world.folder / "traces").glob("*.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[-1]["format"] == "hatstack.trace/1"
@@ -240,8 +240,8 @@ def test_a_viewer_is_erased_from_conversations_and_traces_and_others_stay(world:
             said = client.post("/v1/rooms/shop/messages", json={"viewer": viewer, "text": f"hi, {viewer} here"})
             assert said.status_code == 200
     assert world.host is not None
-    assert world.host._traces is not None
-    world.host._traces.close()
+    assert world.host.traces is not None
+    world.host.traces.close()
     planned = erase_viewer(world.folder, "anna", KEY, dry_run=True)
     done = erase_viewer(world.folder, "anna", KEY)
     assert planned == done

@@ -24,7 +24,8 @@ from hat_serving.canary.watch import once
 from hat_serving.errors import SteeringError
 from hat_serving.experiment import steering
 from hat_serving.experiment.assignment import Arm, Split
-from hat_serving.experiment.steering import ArmPlan, Former, Steering
+from hat_serving.experiment.model import ArmPlan
+from hat_serving.experiment.steering import Former, Steering
 from hat_serving.gateway.live import Deployment, live_arm
 from tests.serving.conftest import ADMIN, World, deploy, replica, shop
 

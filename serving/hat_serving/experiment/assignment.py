@@ -1,14 +1,15 @@
 """Sticky assignment of units to arms by hash (CONTRACTS.md "Assignment, promotion, abort").
 
 Always holds: the same unit, salt and weights give the same arm on every replica, after every restart; while arms grow
-within their equal share (one arm against the control: up to 100 %), a unit leaves the control at most once.
+within their equal share (one arm against the control: up to 100 %), a unit leaves the control at most once; a unit is in
+at most one experiment of an exclusion group.
 Not here: exposure logging, running conversations (the gateway keeps a conversation on its arm).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -86,3 +87,41 @@ def _table(weights: tuple[float, ...]) -> bytes:
         for position in free[: max(0, count - region)]:
             table[position] = index + 1
     return bytes(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A running experiment as assignment sees it: a part of its exclusion group, and a split of that part."""
+
+    name: str
+    group: str
+    low: int
+    high: int
+    """Slots [low, high) of the group belong to the experiment; groups of one name are cut without overlap."""
+    split: Split
+    unit: str = "viewer"
+    """`viewer`, `conversation` or `room`."""
+    shadows: tuple[tuple[str, float], ...] = ()
+    """(arm, percent of the control's turns) that get a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The arm of a new conversation. `trial` is None outside of every experiment; `counted` is False for overrides."""
+
+    arm: str
+    unit: str
+    trial: Trial | None = None
+    counted: bool = True
+
+
+def place(units: Mapping[str, str], split: Split, trials: Sequence[Trial]) -> Assigned:
+    """The arm of a conversation whose units are `units` (kind → pseudonym); trials first, then the split of all."""
+    for trial in trials:
+        unit = units.get(trial.unit) or units["viewer"]
+        if unit in trial.split.overrides:
+            return Assigned(trial.split.overrides[unit], unit, trial, counted=False)
+        if trial.low <= slot(unit, f"group:{trial.group}") < trial.high:
+            return Assigned(assign(unit, trial.split).name, unit, trial)
+    viewer = units["viewer"]
+    return Assigned(assign(viewer, split).name, viewer, counted=viewer not in split.overrides)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, delete, func, insert, select
+from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 metadata = MetaData()
@@ -23,8 +23,11 @@ exposure = Table(
     Column("assigned", String(64), nullable=False),
     Column("served", String(64), nullable=False),
     Column("at", Float, nullable=False, index=True),
+    Column("until", Float),
 )
-"""`subject` is `rollout:DEPLOYMENT#SPLIT` or `experiment:NAME`; `at` seconds since the epoch."""
+"""`subject` is `rollout:DEPLOYMENT#SPLIT` or `experiment:NAME`; `at` seconds since the epoch.
+
+`until`: when a ramp moved the unit to another arm; what it does afterwards is not counted for the arm it was exposed to."""
 turn = Table(
     "experiment_turn",
     metadata,
@@ -32,6 +35,7 @@ turn = Table(
     Column("conversation", String(128), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("deployment", String(128), nullable=False),
+    Column("viewer", String(128), nullable=False, index=True),
     Column("unit", String(128), nullable=False, index=True),
     Column("served", String(64), nullable=False),
     Column("release", String(71), nullable=False),
@@ -45,7 +49,10 @@ turn = Table(
     Column("tool_failures", Integer, nullable=False),
     Column("at", Float, nullable=False),
 )
-"""`moved`: why the conversation changed arms at this turn; "" when it did not. `first_s`: to the first shown text."""
+"""`unit` is what the arms are assigned by (viewer, conversation or room).
+
+`moved`: why the conversation changed arms at this turn; "" when it did not.
+`first_s`: to the first shown text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class TurnRecord:
     deployment: str
     conversation: str
     number: int
+    viewer: str
     unit: str
     served: str
     release: str
@@ -73,10 +81,25 @@ def write(tx: Connection, workspace: str, record: TurnRecord) -> None:
     """Add the rows of one turn to the transaction."""
     at = time.time()
     for subject, arm in record.exposures:
-        values = {"workspace": workspace, "subject": subject, "unit": record.unit, "assigned": arm}
+        key = {"workspace": workspace, "subject": subject, "unit": record.unit}
         told = postgresql.insert(exposure) if tx.dialect.name == "postgresql" else sqlite.insert(exposure)
-        tx.execute(told.values(**values, served=record.served, at=at).on_conflict_do_nothing())
-    names = ("deployment", "conversation", "number", "unit", "served", "release", "moved", "outcome", "seconds")
+        done = tx.execute(told.values(**key, assigned=arm, served=record.served, at=at).on_conflict_do_nothing())
+        if done.rowcount == 0:
+            same = [exposure.c[name] == value for name, value in key.items()]
+            moved = (exposure.c.assigned != arm, exposure.c.until.is_(None))
+            tx.execute(update(exposure).where(*same, *moved).values(until=at))
+    names = (
+        "deployment",
+        "conversation",
+        "number",
+        "viewer",
+        "unit",
+        "served",
+        "release",
+        "moved",
+        "outcome",
+        "seconds",
+    )
     names += ("first_s", "tokens_in", "tokens_out", "tool_calls", "tool_failures")
     tx.execute(insert(turn).values(workspace=workspace, at=at, **{name: getattr(record, name) for name in names}))
 
@@ -107,7 +130,7 @@ def moves(tx: Connection, workspace: str, deployment: str) -> dict[str, int]:
 
 def forget(tx: Connection, workspace: str, unit: str) -> int:
     """Delete what is known of a unit; how many rows there were."""
-    gone = 0
-    for table in (exposure, turn):
-        gone += tx.execute(delete(table).where(table.c.workspace == workspace, table.c.unit == unit)).rowcount
-    return gone
+    mine = (exposure.c.workspace == workspace, exposure.c.unit == unit)
+    gone = tx.execute(delete(exposure).where(*mine)).rowcount
+    theirs = (turn.c.workspace == workspace, turn.c.viewer == unit)
+    return gone + tx.execute(delete(turn).where(*theirs)).rowcount

@@ -17,34 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hat_harness.digest import digest_json
 from hat_serving.errors import SteeringError
+from hat_serving.experiment.model import ArmPlan, Experiment
 
-NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 KEPT = 16
 """Former arms that are remembered, so that running conversations end where they began."""
-
-
-class ArmPlan(BaseModel):
-    """An arm beside the stable one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(pattern=NAME, max_length=64)
-    harness: str
-    """`NAME@sha256:…`, so that every replica loads the same bytes."""
-    digest: str
-    """Of the harness."""
-    release: str = ""
-    """Digest of the release; made from harness and engine when none is named."""
-    engine: str = Field(default="", max_length=64)
-    """Logical name of the engine; "" is the primary."""
-    weight: float = Field(default=0.0, ge=0, le=100)
-    """Percent of the units."""
-    aborted: bool = False
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """(harness digest, release): what a conversation that runs on it has written down."""
-        return self.digest, self.release
 
 
 class Pinned(BaseModel):
@@ -91,11 +67,18 @@ class Steering(BaseModel):
     former: tuple[Former, ...] = ()
     overrides: dict[str, str] = Field(default_factory=dict)
     """Unit (a pseudonym) → arm."""
+    experiments: tuple[Experiment, ...] = ()
+    """All that were created, the oldest first."""
 
     @property
     def salt(self) -> str:
         """Salt of the assignment."""
         return f"{self.name}#{self.epoch}"
+
+    @property
+    def running(self) -> tuple[Experiment, ...]:
+        """Experiments that assign units now."""
+        return tuple(one for one in self.experiments if one.state == "running")
 
     def arm(self, name: str) -> ArmPlan:
         """The arm of that name."""
@@ -126,6 +109,10 @@ def add(now: Steering, arm: ArmPlan, control: str) -> Steering:
             raise SteeringError(
                 f"arm {arm.name} serves something else", place=now.name, cure="remove it first, or choose another name"
             )
+    if now.running:
+        raise SteeringError(
+            f"experiment {now.running[0].name} is running", place=now.name, cure="stop it first, or add the arm to it"
+        )
     epoch = now.epoch if now.arms else now.epoch + 1
     # A release that was taken back once may be tried again.
     former = tuple(one for one in now.former if (one.digest, one.release) != arm.identity)

@@ -23,7 +23,8 @@ from hat_harness.digest import harness_digest
 from hat_registry.store.database import Database
 from hat_serving.errors import RequestError
 from hat_serving.experiment import records, steering
-from hat_serving.experiment.steering import NAME, ArmPlan, Steering
+from hat_serving.experiment.model import NAME, ArmPlan
+from hat_serving.experiment.steering import Steering
 from hat_serving.gateway.control import Control, ReplicaView
 from hat_serving.gateway.live import Deployment
 from hat_serving.gateway.steered import SteeredSource, as_former
@@ -103,6 +104,7 @@ class Admin:
         """The routes; `guarded` turns errors into answers."""
         one, arm = "/admin/v1/deployments/{name}", "/admin/v1/deployments/{name}/arms/{arm}"
         table: list[tuple[str, str, Handler]] = [
+            ("GET", "/admin/v1/deployments", self.listing),
             ("GET", one, self.show),
             ("GET", one + "/changes", self.changes),
             ("PUT", arm, self.put_arm),
@@ -128,6 +130,11 @@ class Admin:
         if scheme.lower() != "bearer" or not any(known):
             raise ForbiddenError("this needs an admin token", cure="send Authorization: Bearer <admin token>")
         return fingerprint(secret.strip())
+
+    async def listing(self, request: Request) -> Response:
+        """`GET /admin/v1/deployments`: names that this replica has served."""
+        self.actor(request)
+        return _json({"items": self._source.names()})
 
     async def show(self, request: Request) -> Response:
         """`GET /admin/v1/deployments/{name}`."""
@@ -257,6 +264,7 @@ class Admin:
             "revision": now.revision,
             "stable": deployment.control.name,
             "arms": _arms(deployment, now),
+            "served": [{"name": arm.name, "harness": arm.digest} for arm in deployment.arms.values()],
             "effective": _effective(deployment, now, replicas),
             "waits_for": [one.id for one in replicas if one.alive and (one.revision != now.revision or one.trouble)],
             "trouble": "; ".join(sorted({one.trouble for one in replicas if one.alive and one.trouble})),

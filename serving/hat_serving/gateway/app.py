@@ -13,6 +13,7 @@ import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -27,6 +28,7 @@ from hat_harness.errors import PlatformError
 from hat_serving.errors import RequestError
 from hat_serving.gateway import chat
 from hat_serving.gateway.admin import Admin
+from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Answer, Host
 
 log = logging.getLogger("hatstack.gateway")
@@ -57,7 +59,7 @@ class HttpSettings(BaseModel):
 
 
 def create_app(
-    host: Host, settings: HttpSettings, lifespan: Callable[[], Any] | None = None, admin: Admin | None = None
+    host: Host, settings: HttpSettings, lifespan: Callable[[], Any] | None = None, sides: Sides | None = None
 ) -> Starlette:
     """The application. `lifespan` gives an async context manager around its life (engines, tools, writers)."""
     routes = Routes(host, settings)
@@ -81,9 +83,24 @@ def create_app(
             Route("/healthz", routes.alive, methods=["GET"]),
             Route("/readyz", routes.ready, methods=["GET"]),
             Route("/metrics", routes.metrics, methods=["GET"]),
-            *(admin.routes(routes.translated) if admin is not None else ()),
+            *(sides.routes(routes) if sides is not None else ()),
         ],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What stands beside the viewers' routes."""
+
+    admin: Admin
+    experiments: Experiments
+
+    def routes(self, routes: Routes) -> list[Route]:
+        """Their routes."""
+        return [
+            *self.admin.routes(routes.translated),
+            *self.experiments.routes(routes.translated, routes.guarded),
+        ]
 
 
 class Routes:
@@ -145,7 +162,7 @@ class Routes:
         answer = await self._turn(request, parsed)
         if answer.turn.outcome == "silence":
             return Response(status_code=204, headers={**HEADERS, "x-hatstack-arm": answer.arm})
-        return _json(chat.room_answer(answer), answer)
+        return _json(chat.room_answer(answer, parsed.details), answer)
 
     async def alive(self, _request: Request) -> Response:
         """`GET /healthz`: the process answers."""

@@ -21,7 +21,7 @@ from hat_serving.gateway.host import Answer, Ask
 
 CHAT_FIELDS = {"model", "messages", "stream", "stream_options", "user", "metadata", "n", "store"}
 RESPONSE_FIELDS = {"model", "input", "stream", "user", "metadata", "previous_response_id", "store", "conversation"}
-ROOM_FIELDS = {"model", "viewer", "text", "texts", "viewers", "event", "data", "state"}
+ROOM_FIELDS = {"model", "viewer", "text", "texts", "viewers", "event", "data", "state", "details"}
 ROOM_EVENTS = ("viewer_entered", "order_placed", "item_on_sale", "state")
 MAX_TEXT = 8_000
 MAX_MESSAGES = 2_000
@@ -35,6 +35,8 @@ class Parsed:
     ask: Ask
     stream: bool = False
     usage: bool = False
+    details: bool = False
+    """What happened inside the turn is told too: for people who look into it, not for viewers."""
 
 
 def read_json(body: bytes) -> Mapping[str, Any]:
@@ -204,8 +206,30 @@ def response_answer(answer: Answer, model: str) -> dict[str, Any]:
     }
 
 
-def room_answer(answer: Answer) -> dict[str, Any]:
-    """The answer of a room route."""
+def details(answer: Answer) -> dict[str, Any]:
+    """What happened inside a turn: calls, hooks, timings."""
+    turn = answer.turn
+    calls = ("tool", "arguments", "result", "failure", "recorded")
+    hooks = ("hook", "event", "action", "fired", "error", "message")
+    return {
+        "seconds": answer.seconds,
+        "first_text_s": answer.first_s,
+        "model_calls": turn.model_calls,
+        "rounds": turn.rounds,
+        "restarts": turn.restarts,
+        "reason": turn.reason,
+        "calls": [{name: getattr(call, name) for name in calls} for call in turn.calls],
+        "hooks": [{name: getattr(hook, name) for name in hooks} for hook in turn.hooks],
+    }
+
+
+def room_answer(answer: Answer, inside: bool = False) -> dict[str, Any]:
+    """The answer of a room route; `inside` adds the details."""
+    told = _room_answer(answer)
+    return {**told, "details": details(answer)} if inside else told
+
+
+def _room_answer(answer: Answer) -> dict[str, Any]:
     return {
         "conversation": answer.conversation,
         "turn": answer.turn.index,

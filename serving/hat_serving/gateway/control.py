@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     delete,
+    func,
     insert,
     select,
     update,
@@ -80,6 +81,8 @@ BEAT_S = 5.0
 """How often a replica that has nothing new to report writes its beat."""
 DEAD_S = 20.0
 """A replica whose beat has stood still for this long is not waited for."""
+LOCK = 7_235_412_118
+"""Number of the advisory lock on Postgres; of no meaning."""
 Change = Callable[[Steering], Steering]
 
 
@@ -125,6 +128,10 @@ class Control:
         """The steering that this replica obeys; None: the source's stable arm has all traffic."""
         return self._known.get(name)
 
+    def all(self) -> list[Steering]:
+        """Every steering that this replica knows, by name."""
+        return [one for _, one in sorted(self._known.items())]
+
     def muted(self) -> frozenset[str]:
         """Rooms (pseudonyms, or "*") that are silenced."""
         return self._muted
@@ -144,15 +151,7 @@ class Control:
         with self._lock:
             fresh = {name for name, why in self._trouble.items() if why}
             with self._database.read() as tx:
-                here = steering.c.workspace == self._workspace
-                rows = tx.execute(select(steering.c.name, steering.c.revision).where(here)).all()
-                for row in rows:
-                    known = self._known.get(row.name)
-                    if known is None or known.revision != row.revision:
-                        found = self._read(tx, row.name)
-                        if found is not None:
-                            self._known[row.name] = found
-                            fresh.add(row.name)
+                fresh |= self._follow(tx)
                 mine = select(muted.c.room).where(muted.c.workspace == self._workspace)
                 self._muted = frozenset(tx.execute(mine).scalars())
             for name in sorted(fresh):
@@ -162,14 +161,22 @@ class Control:
     def change(self, name: str, actor: str, what: str, detail: Mapping[str, object], made: Change) -> Steering:
         """Write `made(present steering)`; obeyed here at once. SteeringError when someone else was faster."""
         with self._lock:
-            with self._database.write() as tx:
-                before = self._read(tx, name) or Steering(name=name)
-                after = made(before)
-                if after is not before and after.revision != before.revision:
-                    self._write(tx, before, after)
-                    self._note(tx, after, actor, what, detail)
-            self._known[name] = after
-            self._prepare(name)
+            fresh: set[str] = set()
+            try:
+                with self._database.write() as tx:
+                    if tx.dialect.name == "postgresql":
+                        # Parts of an exclusion group span deployments, so changes come one after the other.
+                        tx.execute(select(func.pg_advisory_xact_lock(LOCK)))
+                    fresh = self._follow(tx)
+                    before = self._known.get(name) or Steering(name=name)
+                    after = made(before)
+                    if after.revision != before.revision:
+                        self._write(tx, before, after)
+                        self._note(tx, after, actor, what, detail)
+                self._known[name] = after
+            finally:
+                for one in sorted(fresh | {name}):
+                    self._prepare(one)
             self._report()
             return after
 
@@ -225,6 +232,19 @@ class Control:
         """This replica ends; nobody waits for it any more."""
         with self._lock, self._database.write() as tx:
             tx.execute(delete(replica).where(replica.c.workspace == self._workspace, replica.c.id == self.id))
+
+    def _follow(self, tx: Connection) -> set[str]:
+        """Take up every steering that has another revision; the names of those."""
+        here = steering.c.workspace == self._workspace
+        fresh = set()
+        for row in tx.execute(select(steering.c.name, steering.c.revision).where(here)).all():
+            known = self._known.get(row.name)
+            if known is None or known.revision != row.revision:
+                found = self._read(tx, row.name)
+                if found is not None:
+                    self._known[row.name] = found
+                    fresh.add(row.name)
+        return fresh
 
     def _read(self, tx: Connection, name: str) -> Steering | None:
         here = (steering.c.workspace == self._workspace, steering.c.name == name)

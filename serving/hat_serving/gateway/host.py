@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from hat_harness import events as ev
-from hat_harness.digest import short
 from hat_harness.drive import run_async
 from hat_harness.hooks import CompiledHooks, compile_hooks
 from hat_harness.ports import AsyncToolBackend
@@ -27,11 +26,12 @@ from hat_harness.session import Session
 from hat_harness.spec import Harness
 from hat_harness.trace import Trace, TurnSummary, turns
 from hat_serving.errors import MovedError, OverloadedError
-from hat_serving.experiment import records
-from hat_serving.experiment.assignment import assign
+from hat_serving.experiment.assignment import SLOTS, Assigned, place, slot
 from hat_serving.gateway.conversations import Conversations, Stored, restore
 from hat_serving.gateway.live import Deployment, LiveArm, Move, Source, going_on
 from hat_serving.gateway.metrics import Metrics
+from hat_serving.gateway.recording import Measured, Recorder
+from hat_serving.gateway.shadow import Copy, Shadows
 from hat_serving.gateway.toolbox import Toolbox
 from hat_serving.gateway.traces import TraceWriter
 from hat_serving.gateway.upstream import Engines
@@ -78,6 +78,9 @@ class Answer:
     harness: str
     turn: TurnSummary
     muted: bool = False
+    seconds: float = 0.0
+    first_s: float | None = None
+    """To the first shown text."""
 
     @property
     def text(self) -> str:
@@ -99,13 +102,14 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A conversation at the beginning of a turn. `assigned`: arm by hash, of a new conversation only."""
+    """A conversation at the beginning of a turn. `place`: where its unit belongs, None while nothing is compared."""
 
     session: Session
     head: Stored
     arm: LiveArm
     move: Move = ""
-    assigned: str = ""
+    place: Assigned | None = None
+    fresh: bool = False
 
 
 class Host:
@@ -130,10 +134,11 @@ class Host:
         self._source = source
         self._engines = engines
         self._tools = tools
-        self._workspace = workspace
+        self.shadows = Shadows()
+        self._recorder = Recorder(workspace, self.metrics, traces)
         self._store = conversations
-        self._traces = traces
         self._muted = muted
+        self.traces = traces
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._older: dict[str, tuple[Harness, CompiledHooks]] = {}
         self._open = 0
@@ -167,6 +172,7 @@ class Host:
         self.draining = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), self.limits.drain_s)
+        await self.shadows.close()
         return self._open == 0
 
     # ---- one turn ---------------------------------------------------------------------------------------------
@@ -174,7 +180,7 @@ class Host:
     async def _run(self, ask: Ask, deployment: Deployment, kept: _Kept, on_text: OnText | None) -> Answer:
         opened = await self._conversation(ask, deployment, kept)
         session, head, arm = opened.session, opened.head, opened.arm
-        model = self._engines.model({"x-hatstack-arm": arm.name}, arm.engine)
+        model = self._engines.model({"x-hatstack-arm": arm.name}, arm.engine, deployment.control.engine)
         first_text: list[float] = []
         began = time.monotonic()
 
@@ -186,15 +192,25 @@ class Host:
                     await on_text(action.text)
 
         try:
-            await run_async(session, [ask.event], model, self._tools, _SessionClock(session.now), told)
+            await run_async(session, [ask.event], model, self._tools, SessionClock(session.now), told)
             trace = session.trace
             fresh = trace.entries[kept.seen :]
-            answer = self._answer(ask, arm, trace, fresh)
-            seconds = time.monotonic() - began
-            stored = head
+            measured = Measured(
+                ask.conversation,
+                head.turns + 1,
+                ask.unit,
+                arm,
+                opened.move,
+                opened.fresh,
+                opened.place,
+                _summary(trace, fresh, ask),
+                time.monotonic() - began,
+                first_text[0] if first_text else None,
+                model.fell_back,
+            )
             if self._store is not None:
                 timed = [(entry.at, entry.type, entry.data) for entry in fresh if entry.kind == "event"]
-                also = self._also(ask, deployment, opened, answer, first_text, seconds)
+                also = self._recorder.rows(deployment, measured)
                 stored = await asyncio.to_thread(self._store.append, head, timed, also)
             else:
                 stored = replace(head, turns=head.turns + 1)
@@ -203,12 +219,11 @@ class Host:
             kept.session = kept.head = None
             raise
         kept.session, kept.head, kept.seen = session, stored, len(trace.entries)
-        self._record(answer, first_text, seconds)
-        if opened.move:
-            self._count_move(arm, opened.move)
-        if self._traces is not None:
-            self._traces.put(trace.model_copy(update={"entries": fresh, "segments": trace.segments[-1:]}))
-        return answer
+        self._recorder.done(measured, trace.model_copy(update={"entries": fresh, "segments": trace.segments[-1:]}))
+        if opened.place is not None:
+            self._shadow(ask, deployment, opened, trace)
+        times = {"seconds": measured.seconds, "first_s": measured.first_s}
+        return Answer(ask.conversation, arm.name, arm.release, arm.digest, measured.turn, **times)
 
     async def _conversation(self, ask: Ask, deployment: Deployment, kept: _Kept) -> _Opened:
         session, head = kept.session, kept.head
@@ -217,9 +232,13 @@ class Host:
             if stored is not None and (session is None or head is None or head.turns != stored.turns):
                 session, head = await asyncio.to_thread(self._restored, stored), stored
                 kept.seen = len(session.trace.entries)
+        where = None
+        if session is None or head is None or deployment.compares:
+            units = {"viewer": ask.unit, "conversation": ask.conversation, "room": ask.room_key}
+            where = place(units, deployment.split, deployment.trials)
         if session is None or head is None:
-            assigned = assign(ask.unit, deployment.split).name
-            arm = self._serving(assigned, deployment)
+            assert where is not None
+            arm = self._serving(where.arm, deployment)
             if isinstance(self._tools, Toolbox):
                 await self._tools.admit(arm.harness)
             kept.seen = 0
@@ -232,13 +251,13 @@ class Host:
                 history=ask.history,
             )
             blank = Stored(ask.conversation, ask.unit, arm.name, arm.release, arm.digest, ask.room, 0, ask.history)
-            return _Opened(session, blank, arm, assigned=assigned)
+            return _Opened(session, blank, arm, "", where if deployment.compares else None, fresh=True)
         if head.unit != ask.unit:
             raise MovedError("the conversation belongs to someone else", cure="use a conversation id of your own")
         arm, move = self._present(head, deployment)
         if arm.digest != head.harness:
             session.switch(arm.harness, arm.hooks)
-        return _Opened(session, replace(head, arm=arm.name, release=arm.release, harness=arm.digest), arm, move)
+        return _Opened(session, replace(head, arm=arm.name, release=arm.release, harness=arm.digest), arm, move, where)
 
     def _restored(self, stored: Stored) -> Session:
         assert self._store is not None
@@ -246,10 +265,10 @@ class Host:
         return restore(stored, history, {digest: self._source.harness(digest) for digest, _ in history})
 
     def _serving(self, name: str, deployment: Deployment) -> LiveArm:
-        """The arm that serves a new conversation of arm `name`; for an aborted arm the control stands in, counted."""
+        """The arm that serves a new conversation of arm `name`; the control stands in for one that cannot, counted."""
         if name not in deployment.aborted and name in deployment.arms:
             return deployment.arms[name]
-        self.metrics.fallbacks.labels(*self._labels(deployment.control)).inc()
+        self.metrics.fallbacks.labels(*self._recorder.labels(deployment.control)).inc()
         return deployment.control
 
     def _present(self, head: Stored, deployment: Deployment) -> tuple[LiveArm, Move]:
@@ -263,10 +282,21 @@ class Host:
         harness, hooks = self._older[going.digest]
         return replace(going.arm, harness=harness, digest=going.digest, hooks=hooks), going.move
 
-    def _labels(self, arm: LiveArm) -> tuple[str, str, str, str]:
-        return self._workspace, short(arm.release), arm.name, short(arm.digest)
+    def _shadow(self, ask: Ask, deployment: Deployment, opened: _Opened, trace: Trace) -> None:
+        """Copies of a control turn for the shadow arms of its experiment, by their share."""
+        trial = opened.place.trial if opened.place is not None else None
+        if trial is None or opened.arm.name != trial.split.arms[0].name:
+            return
+        for name, percent in trial.shadows:
+            arm = deployment.arms.get(name)
+            turn = f"{ask.conversation}/{opened.head.turns}"
+            if arm is None or slot(turn, f"shadow:{trial.name}:{name}") >= percent * SLOTS / 100:
+                continue
+            model = self._engines.model({"x-hatstack-arm": name}, arm.engine)
+            copy = Copy(arm, ask.event, trace, {**opened.head.room, **ask.room}, opened.head.history)
+            self.shadows.offer(copy, model, self._tools, self._recorder.shadow)
 
-    # ---- records ----------------------------------------------------------------------------------------------
+    # ---- sessions -------------------------------------------------------------------------------------------------
 
     def _keep(self, conversation: str) -> _Kept:
         kept = self._kept.setdefault(conversation, _Kept())
@@ -278,70 +308,22 @@ class Host:
             del self._kept[oldest]
         return kept
 
-    def _answer(self, ask: Ask, arm: LiveArm, trace: Trace, fresh: Any) -> Answer:
-        summary = turns(trace.model_copy(update={"entries": fresh}))[-1]
-        return Answer(ask.conversation, arm.name, arm.release, arm.digest, summary)
-
-    def _also(
-        self,
-        ask: Ask,
-        deployment: Deployment,
-        opened: _Opened,
-        answer: Answer,
-        first_text: list[float],
-        seconds: float,
-    ) -> Callable[[Any], None] | None:
-        """What is written beside the turn while arms are compared; None otherwise."""
-        if not deployment.exposes and not opened.move:
-            return None
-        summary = answer.turn
-        subject = records.rollout_subject(deployment.name, deployment.exposes)
-        record = records.TurnRecord(
-            deployment.name,
-            ask.conversation,
-            opened.head.turns + 1,
-            ask.unit,
-            opened.arm.name,
-            opened.arm.release,
-            opened.move,
-            summary.outcome,
-            seconds,
-            first_text[0] if first_text else None,
-            summary.prompt_tokens,
-            summary.completion_tokens,
-            len(summary.calls),
-            sum(call.failure not in ("", "none") for call in summary.calls),
-            ((subject, opened.assigned),) if opened.assigned and deployment.exposes else (),
-        )
-        return lambda tx: records.write(tx, self._workspace, record)
-
-    def _count_move(self, arm: LiveArm, move: str) -> None:
-        self.metrics.moves.labels(*self._labels(arm), move).inc()
-        if move in ("abort", "gone"):
-            self.metrics.fallbacks.labels(*self._labels(arm)).inc()
-
     def _silent(self, ask: Ask, deployment: Deployment) -> Answer:
         arm = deployment.control
-        summary = TurnSummary(index=0, event=type(ask.event).__name__, texts=(), outcome="silence", reason="muted")
-        return Answer(ask.conversation, arm.name, arm.release, arm.digest, summary, muted=True)
-
-    def _record(self, answer: Answer, first_text: list[float], seconds: float) -> None:
-        labels = (self._workspace, short(answer.release), answer.arm, short(answer.harness))
-        summary, metrics = answer.turn, self.metrics
-        metrics.turns.labels(*labels, summary.outcome).inc()
-        metrics.turn_seconds.labels(*labels).observe(seconds)
-        if first_text:
-            metrics.first_text_seconds.labels(*labels).observe(first_text[0])
-        metrics.model_calls.labels(*labels).inc(summary.model_calls)
-        for call in summary.calls:
-            metrics.tool_calls.labels(*labels, call.failure).inc()
-        metrics.tokens.labels(*labels, "in").inc(summary.prompt_tokens)
-        metrics.tokens.labels(*labels, "out").inc(summary.completion_tokens)
-        if self._traces is not None:
-            metrics.dropped_traces.set(self._traces.dropped)
+        return Answer(ask.conversation, arm.name, arm.release, arm.digest, _nothing(ask, "muted"), muted=True)
 
 
-class _SessionClock:
+def _summary(trace: Trace, fresh: Any, ask: Ask) -> TurnSummary:
+    """What the turn came to; an event that opens no turn (a new room state) is silence."""
+    found = turns(trace.model_copy(update={"entries": fresh}))
+    return found[-1] if found else _nothing(ask, "state")
+
+
+def _nothing(ask: Ask, reason: str) -> TurnSummary:
+    return TurnSummary(index=0, event=type(ask.event).__name__, texts=(), outcome="silence", reason=reason)
+
+
+class SessionClock:
     """Continues the session's own time: never back, whatever the wall clock of this or another machine does."""
 
     def __init__(self, session_now: float) -> None:

@@ -19,7 +19,7 @@ from hat_harness.load import load_harness
 from hat_harness.spec import Harness
 from hat_registry.client import Client, ClientError
 from hat_serving.errors import RequestError, UpstreamError
-from hat_serving.experiment.assignment import Arm, Split
+from hat_serving.experiment.assignment import Arm, Split, Trial
 from hat_serving.experiment.steering import Former
 
 
@@ -51,12 +51,19 @@ class Deployment:
     revision: int = 0
     """Of the steering; 0: none."""
     exposes: int = 0
-    """The split that exposures are counted by; 0: there is nothing to compare and none is logged."""
+    """The split that a rollout's exposures are counted by; 0: no rollout is in progress."""
+    trials: tuple[Trial, ...] = ()
+    """Running experiments; their arms stand in `arms` too."""
 
     @property
     def control(self) -> LiveArm:
         """The arm that has what the others leave."""
         return self.arms[self.split.arms[0].name]
+
+    @property
+    def compares(self) -> bool:
+        """Whether arms are compared, so that turns are recorded by unit."""
+        return bool(self.exposes or self.trials)
 
 
 Move = Literal["", "abort", "urgent", "promoted", "gone"]
@@ -80,11 +87,16 @@ def going_on(deployment: Deployment, name: str, digest: str, release: str) -> Go
     taken_back = former is not None and former.state == "withdrawn"
     if arm is not None and (arm.digest, arm.release) == (digest, release) and name not in deployment.aborted:
         return Going(arm)
-    if (arm is not None and name in deployment.aborted) or taken_back:
-        return Going(deployment.control, "abort")
     if arm is None:
         same = next((one for one in deployment.arms.values() if (one.digest, one.release) == (digest, release)), None)
-        return Going(same, "promoted") if same is not None else Going(deployment.control, "gone")
+        if same is not None:
+            return Going(same, "promoted")
+    if (arm is not None and name in deployment.aborted) or taken_back:
+        return Going(deployment.control, "abort")
+    if arm is None and former is not None:
+        return Going(replace(deployment.control, name=name, engine=former.engine, release=release), "", digest)
+    if arm is None:
+        return Going(deployment.control, "gone")
     if arm.urgent:
         return Going(arm, "urgent")
     engine = former.engine if former is not None else arm.engine
@@ -99,6 +111,9 @@ class Source(Protocol):
 
     def harness(self, digest: str) -> Harness:
         """A harness that a running conversation is still on."""
+
+    def names(self) -> list[str]:
+        """Names that are served: all, or those that were asked for so far."""
 
     def resolve(self, reference: str, name: str) -> tuple[str, Harness]:
         """(`NAME@sha256:…`, harness) of `NAME`, `NAME@POINTER` or `NAME@sha256:…`; "" is what `name` serves by itself.
@@ -157,6 +172,10 @@ class FolderSource:
             raise UpstreamError(f"no harness {digest}")
         return found
 
+    def names(self) -> list[str]:
+        """All of them."""
+        return list(self._deployments)
+
     def resolve(self, reference: str, name: str) -> tuple[str, Harness]:
         """A folder's name, or a digest that was served."""
         wanted, selector = _parts(reference, name)
@@ -198,6 +217,10 @@ class RegistrySource:
     def harness(self, digest: str) -> Harness:
         """A harness by digest, from the cache or the registry."""
         return self._client.by_digest(self._names.get(digest, ""), digest)
+
+    def names(self) -> list[str]:
+        """Those that were asked for so far."""
+        return sorted({name for name, _, _ in self._arms})
 
     def resolve(self, reference: str, name: str) -> tuple[str, Harness]:
         """A pointer of a harness, or one of its versions."""

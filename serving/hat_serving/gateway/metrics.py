@@ -55,3 +55,9 @@ class Metrics:
             (*LABELS, "reason"),
             registry=self.collector,
         )
+        self.shadows = Counter(
+            "hatstack_gateway_shadow_turns_total",
+            "Copies of turns that a shadow arm answered, by outcome",
+            (*LABELS, "outcome"),
+            registry=self.collector,
+        )

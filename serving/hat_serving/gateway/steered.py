@@ -12,7 +12,9 @@ from typing import Protocol
 
 from hat_harness.errors import PlatformError
 from hat_harness.spec import Harness
-from hat_serving.experiment.assignment import Arm, Split
+from hat_serving.experiment.assignment import SLOTS, Arm, Split, Trial
+from hat_serving.experiment.lifecycle import part
+from hat_serving.experiment.model import Experiment
 from hat_serving.experiment.steering import Former, Steering
 from hat_serving.gateway.live import Deployment, LiveArm, Source, live_arm
 
@@ -65,6 +67,10 @@ class SteeredSource:
         except PlatformError as error:
             self._control.troubled(name, error.message)
 
+    def names(self) -> list[str]:
+        """What the source serves."""
+        return self._base.names()
+
     def harness(self, digest: str) -> Harness:
         """A harness that a running conversation is on."""
         return self._base.harness(digest)
@@ -83,32 +89,37 @@ class SteeredSource:
     def _steer(self, base: Deployment, own: LiveArm, steering: Steering) -> tuple[Deployment, str]:
         control, trouble = own, list[str]()
         pinned = steering.pinned
-        # The source's own pointer has moved since the promotion: it has the word again.
+        # Where the source's own pointer has moved since the promotion, it has the word again.
         if pinned is not None and own.digest in (pinned.over, pinned.digest):
             try:
                 key = (pinned.harness, pinned.release, pinned.engine, own.name, pinned.urgent)
                 control = self._arm(*key, steering.name)
             except PlatformError as error:
                 trouble.append(f"{own.name}: {error.message}")
-        arms, weights = {control.name: control}, dict[str, float]()
-        for plan in steering.arms:
+        arms = {control.name: control}
+        tried = [arm for one in steering.running for arm in (*one.arms, *one.shadows)]
+        for plan in (*steering.arms, *tried):
             try:
                 arms[plan.name] = self._arm(plan.harness, plan.release, plan.engine, plan.name, False, steering.name)
-                weights[plan.name] = plan.weight
             except PlatformError as error:
                 trouble.append(f"{plan.name}: {error.message}")
-        rest = 100 - sum(weights.values())
+        rest = 100 - sum(arm.weight for arm in steering.arms)
         split = Split(
             steering.salt,
-            (Arm(control.name, rest), *(Arm(name, weight) for name, weight in weights.items())),
+            (Arm(control.name, rest), *(Arm(arm.name, arm.weight) for arm in steering.arms)),
             {unit: arm for unit, arm in steering.overrides.items() if arm in arms},
         )
-        aborted = frozenset(arm.name for arm in steering.arms if arm.aborted)
-        former = {(one.digest, one.release): one for one in steering.former}
         for message in trouble:
             log.warning("%s: arm left out: %s", steering.name, message)
         made = Deployment(
-            base.name, split, arms, aborted, former=former, revision=steering.revision, exposes=steering.split
+            base.name,
+            split,
+            arms,
+            frozenset(arm.name for arm in steering.arms if arm.aborted),
+            former={(one.digest, one.release): one for one in steering.former},
+            revision=steering.revision,
+            exposes=steering.split if steering.arms else 0,
+            trials=tuple(trial(one) for one in steering.running),
         )
         return made, "; ".join(trouble)
 
@@ -123,3 +134,18 @@ class SteeredSource:
 def as_former(arm: LiveArm) -> Former:
     """A stable arm that is being replaced."""
     return Former(arm=arm.name, digest=arm.digest, release=arm.release, engine=arm.engine, state="replaced")
+
+
+def trial(one: Experiment) -> Trial:
+    """A running experiment for assignment."""
+    arms = tuple(Arm(arm.name, weight) for arm, weight in zip(one.arms, one.weights, strict=True))
+    low, high = part(one)
+    return Trial(
+        one.name,
+        one.spec.exclusion,
+        round(low * SLOTS / 100),
+        round(high * SLOTS / 100),
+        Split(f"experiment:{one.name}", arms, one.spec.overrides),
+        one.spec.unit,
+        tuple((shadow.name, shadow.percent) for shadow in one.spec.shadows),
+    )

@@ -71,19 +71,29 @@ class Engines:
         except (TimeoutError, aiohttp.ClientError, OSError):
             return False
 
-    def model(self, labels: Mapping[str, str] | None = None, primary: str = "") -> EngineModel:
-        """A model for one turn; `labels` go to the engine as headers, `primary` names the engine for model ""."""
+    def model(self, labels: Mapping[str, str] | None = None, primary: str = "", stand_in: str = "") -> EngineModel:
+        """A model for one turn; `labels` go to the engine as headers, `primary` names the engine for model "".
+
+        `stand_in` answers for an engine of another name that is down, before anything was shown.
+        """
         if self._client is None:
             raise RuntimeError("open the engines first: async with")
-        return EngineModel(self._client, self._engines, dict(labels or {}), primary)
+        return EngineModel(self._client, self._engines, dict(labels or {}), primary, stand_in)
 
 
 class EngineModel:
     """`hat_harness.ports.AsyncModel` over chat completions; has `stream` unless the engine is set not to."""
 
     def __init__(
-        self, client: aiohttp.ClientSession, engines: Mapping[str, Engine], labels: Mapping[str, str], primary: str
+        self,
+        client: aiohttp.ClientSession,
+        engines: Mapping[str, Engine],
+        labels: Mapping[str, str],
+        primary: str,
+        stand_in: str = "",
     ) -> None:
+        self.fell_back = False
+        self._stand_in = stand_in
         self._client = client
         self._engines = engines
         self._labels = labels
@@ -99,9 +109,26 @@ class EngineModel:
 
     async def stream(self, session_id: str, call: CallModel) -> AsyncIterator[ModelDelta | ModelOutput | Failure]:
         """Content pieces as they come, then the output or a failure."""
-        engine = self._engines.get(call.model or self._primary)
+        name = call.model or self._primary
+        shown = False
+        async for piece in self._tried(name, session_id, call):
+            shown = shown or isinstance(piece, ModelDelta)
+            down = isinstance(piece, Failure) and piece.kind in ("unavailable", "server", "rate_limit")
+            if not down or shown or name != self._primary or name == self._stand_in:
+                yield piece
+                continue
+            self.fell_back = True
+            async for other in self._tried(self._stand_in, session_id, call):
+                yield other
+            return
+
+    async def _tried(
+        self, name: str, session_id: str, call: CallModel
+    ) -> AsyncIterator[ModelDelta | ModelOutput | Failure]:
+        """What one engine says."""
+        engine = self._engines.get(name)
         if engine is None:
-            yield Failure("call", "unavailable", call.call_id, f"no engine called {call.model or self._primary!r}")
+            yield Failure("call", "unavailable", call.call_id, f"no engine called {name!r}")
             return
         try:
             async with asyncio.timeout(engine.timeout_s):

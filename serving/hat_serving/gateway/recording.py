@@ -1,0 +1,119 @@
+"""What is kept of a turn beside the conversation: metrics, rows for comparing arms, the trace.
+
+Always holds: labels are workspace, release, arm and harness, never a room or a viewer; rows for comparing arms are written in
+the turn's own transaction and only while arms are compared. Not here: running turns (host).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hat_harness.digest import short
+from hat_harness.trace import Trace, TurnSummary
+from hat_serving.experiment import records
+from hat_serving.experiment.assignment import Assigned
+from hat_serving.gateway.live import Deployment, LiveArm, Move
+from hat_serving.gateway.metrics import Metrics
+from hat_serving.gateway.shadow import Shown
+from hat_serving.gateway.traces import TraceWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One finished turn."""
+
+    conversation: str
+    number: int
+    unit: str
+    """The viewer."""
+    arm: LiveArm
+    move: Move
+    fresh: bool
+    """The conversation began with it."""
+    place: Assigned | None
+    """Where the unit belongs; None while nothing is compared."""
+    turn: TurnSummary
+    seconds: float
+    first_s: float | None
+    fell_back: bool = False
+    """Another engine than the arm's answered at least once."""
+
+
+class Recorder:
+    """Keeps the records of one gateway."""
+
+    def __init__(self, workspace: str, metrics: Metrics, traces: TraceWriter | None) -> None:
+        self.metrics = metrics
+        self._workspace = workspace
+        self._traces = traces
+
+    def labels(self, arm: LiveArm) -> tuple[str, str, str, str]:
+        """Metric labels of an arm."""
+        return self._workspace, short(arm.release), arm.name, short(arm.digest)
+
+    def rows(self, deployment: Deployment, measured: Measured) -> Callable[[Any], None] | None:
+        """What is written in the turn's transaction; None while no arms are compared."""
+        place = measured.place
+        if place is None and not measured.move:
+            return None
+        turn = measured.turn
+        record = records.TurnRecord(
+            deployment.name,
+            measured.conversation,
+            measured.number,
+            measured.unit,
+            place.unit if place is not None else measured.unit,
+            measured.arm.name,
+            measured.arm.release,
+            measured.move,
+            turn.outcome,
+            measured.seconds,
+            measured.first_s,
+            turn.prompt_tokens,
+            turn.completion_tokens,
+            len(turn.calls),
+            sum(bool(call.failure) for call in turn.calls),
+            _exposures(deployment, measured),
+        )
+        return lambda tx: records.write(tx, self._workspace, record)
+
+    def done(self, measured: Measured, trace: Trace) -> None:
+        """Count a stored turn and queue its trace."""
+        labels, turn, metrics = self.labels(measured.arm), measured.turn, self.metrics
+        metrics.turns.labels(*labels, turn.outcome).inc()
+        metrics.turn_seconds.labels(*labels).observe(measured.seconds)
+        if measured.first_s is not None:
+            metrics.first_text_seconds.labels(*labels).observe(measured.first_s)
+        metrics.model_calls.labels(*labels).inc(turn.model_calls)
+        for call in turn.calls:
+            metrics.tool_calls.labels(*labels, call.failure).inc()
+        metrics.tokens.labels(*labels, "in").inc(turn.prompt_tokens)
+        metrics.tokens.labels(*labels, "out").inc(turn.completion_tokens)
+        if measured.move:
+            metrics.moves.labels(*labels, measured.move).inc()
+        if measured.fell_back or measured.move in ("abort", "gone"):
+            metrics.fallbacks.labels(*labels).inc()
+        if self._traces is not None:
+            self._traces.put(trace)
+            metrics.dropped_traces.set(self._traces.dropped)
+
+    def shadow(self, shown: Shown) -> None:
+        """Count a shadow's answer under its own arm and queue its trace."""
+        labels = self.labels(shown.arm)
+        self.metrics.shadows.labels(*labels, shown.turn.outcome).inc()
+        if self._traces is not None:
+            self._traces.put(shown.trace)
+
+
+def _exposures(deployment: Deployment, measured: Measured) -> tuple[tuple[str, str], ...]:
+    """(subject, assigned arm): logged with a conversation's first turn, for units that count."""
+    place = measured.place
+    if place is None or not measured.fresh or not place.counted:
+        return ()
+    if place.trial is not None:
+        return ((records.experiment_subject(place.trial.name), place.arm),)
+    if deployment.exposes:
+        return ((records.rollout_subject(deployment.name, deployment.exposes), place.arm),)
+    return ()

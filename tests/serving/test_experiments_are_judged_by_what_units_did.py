@@ -1,0 +1,357 @@
+"""An experiment splits units by hash, counts each by its assigned arm, reads late and negative events, and says what to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hat_registry.store.database import Database
+from hat_serving.errors import SteeringError
+from hat_serving.experiment import lifecycle
+from hat_serving.experiment.analysis import analyse, harmed
+from hat_serving.experiment.assignment import Arm, Split, Trial, place
+from hat_serving.experiment.events import Event, Events
+from hat_serving.experiment.model import ArmPlan, Experiment, ExperimentSpec, Stage
+from hat_serving.experiment.observed import Unit
+from hat_serving.experiment.steering import Steering
+from hat_serving.gateway.app import pseudonym
+from hat_serving.gateway.live import Deployment, live_arm
+from tests.serving.conftest import KEY, World, by_the_book, shop
+
+PLAN = {"name": "closing-words", "deployment": "shop", "arms": [{"name": "warm", "harness": "candidate"}]}
+
+
+@pytest.fixture
+def two(world: World) -> World:
+    for name, gate in (("candidate", "farewell"), ("react-baseline", "plain")):
+        arm = live_arm("stable", shop(gate, name))
+        world.source.set(Deployment(name, Split(name, (Arm("stable", 100),)), {"stable": arm}))
+    return world
+
+
+def begun(world: World, **more: Any) -> dict[str, Any]:
+    made = world.admin("POST", "/experiments", {**PLAN, **more})
+    assert made.status_code == 201, made.text
+    started = world.admin("POST", f"/experiments/{made.json()['name']}/start")
+    assert started.status_code == 200, started.text
+    told: dict[str, Any] = started.json()
+    return told
+
+
+def told(world: World, name: str = "closing-words") -> dict[str, Any]:
+    answer = world.admin("GET", f"/experiments/{name}")
+    assert answer.status_code == 200, answer.text
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def visit(world: World, viewer: str, text: str = "hi", room: str = "r") -> str:
+    with world.client() as client:
+        body = {"model": "shop", "viewer": viewer, "text": text}
+        said = client.post(f"/v1/rooms/{room}/messages", json=body)
+    assert said.status_code == 200, said.text
+    return str(said.json()["arm"])
+
+
+def tell(world: World, *events: dict[str, Any]) -> httpx.Response:
+    with world.client() as client:
+        return client.post("/v1/events", json={"events": list(events)})
+
+
+def confirmed(viewer: str, order: str, value: int = 1000) -> dict[str, Any]:
+    return {"key": f"c-{order}", "type": "order_confirmed", "viewer": viewer, "order": order, "value": value}
+
+
+# ---- over a real gateway ----------------------------------------------------------------------------------------------
+
+
+def test_units_split_and_are_counted_by_assigned_arm_zeros_included(two: World) -> None:
+    assert visit(two, "early") == "stable"
+    begun(two)
+    arms = {f"v{number}": visit(two, f"v{number}") for number in range(30)}
+    assert set(arms.values()) == {"control", "warm"}
+    assert visit(two, "early") == "stable"
+    result = told(two)["result"]
+    counted = {arm["name"]: arm["units"] for arm in result["arms"]}
+    assert counted == {name: list(arms.values()).count(name) for name in ("control", "warm")}
+    assert result["units"] == 30
+    assert all(arm["orders"] == 0 for arm in result["arms"])
+    assert result["decision"]["kind"] == "go_on"
+
+
+def test_events_count_once_late_and_negative(two: World) -> None:
+    begun(two, metric="revenue")
+    arms = {f"v{number}": visit(two, f"v{number}") for number in range(10)}
+    buyer = next(viewer for viewer, arm in arms.items() if arm == "warm")
+    order = confirmed(buyer, "o1")
+    assert tell(two, order).json()["items"] == [{"key": "c-o1", "outcome": "stored"}]
+    assert tell(two, order).json()["items"] == [{"key": "c-o1", "outcome": "repeated"}]
+    other = tell(two, {**order, "value": 5})
+    assert (other.status_code, other.json()["items"][0]["outcome"]) == (409, "conflict")
+    units = list(arms.values()).count("warm")
+
+    def revenue() -> float:
+        return float(next(arm for arm in told(two)["result"]["arms"] if arm["name"] == "warm")["revenue"])
+
+    assert revenue() == pytest.approx(1000 / units)
+    two.admin("POST", "/experiments/closing-words/stop", {"reason": "enough"})
+    refund = {"key": "r1", "type": "refund", "viewer": buyer, "order": "o1", "value": -400, "at": time.time() + 86400}
+    assert tell(two, refund).status_code == 200
+    assert revenue() == pytest.approx(600 / units)
+    assert tell(two, {**refund, "key": "r2", "order": "of another shop"}).status_code == 200
+    assert revenue() == pytest.approx(600 / units)
+
+
+@pytest.mark.parametrize(
+    ("event", "place"),
+    [
+        ({"type": "refund", "value": 5, "order": "o"}, "refund"),
+        ({"type": "thumbs", "value": 3}, "thumb"),
+        ({"type": "order_confirmed", "value": 5}, "order"),
+        ({"type": "order_placed", "value": -5}, "refund"),
+        ({"type": "item_view"}, "item"),
+        ({"type": "stolen"}, "type"),
+        ({"type": "thumbs", "value": 1, "key": ""}, "key"),
+    ],
+)
+def test_events_that_mean_nothing_are_refused(two: World, event: dict[str, Any], place: str) -> None:
+    answer = tell(two, {"key": "k", "viewer": "v", **event})
+    assert answer.status_code == 400
+    assert place in answer.text
+
+
+def test_no_raw_viewer_is_kept(two: World) -> None:
+    begun(two, overrides={"somebody-known": "warm"})
+    visit(two, "somebody-known")
+    tell(two, confirmed("somebody-known", "o1"))
+    stored = b"".join(path.read_bytes() for path in two.folder.glob("gateway.db*"))
+    assert b"somebody-known" not in stored
+
+
+def test_overrides_get_their_arm_and_are_not_counted(two: World) -> None:
+    begun(two, overrides={"boss": "warm"})
+    assert visit(two, "boss") == "warm"
+    assert told(two)["result"]["units"] == 0
+
+
+def test_the_control_is_what_stands_now_or_the_plain_baseline(two: World) -> None:
+    assert begun(two)["arms"][0]["harness"] == two.source.deployment("shop").control.digest
+    two.admin("POST", "/experiments/closing-words/stop", {})
+    own = begun(two, name="is-it-good", arms=[{"name": "live", "harness": "shop"}])
+    assert own["arms"][0]["harness"] == two.source.deployment("react-baseline").control.digest
+
+
+def test_after_the_stop_everyone_is_back_and_the_kept_arm_ends_its_talks(two: World) -> None:
+    for keep, gate in (("", "bye"), ("warm", "farewell")):
+        name = f"exp{len(keep)}"
+        begun(two, name=name, arms=[{"name": "warm", "harness": "candidate", "weight": 99}])
+        viewer = next(f"{name}-{number}" for number in range(50) if visit(two, f"{name}-{number}") == "warm")
+        two.admin("POST", f"/experiments/{name}/stop", {"keep": keep})
+        with two.client() as client:
+            said = client.post("/v1/rooms/r/messages", json={"model": "shop", "viewer": viewer, "text": "on"}).json()
+        assert said["text"].endswith(gate)
+        assert visit(two, f"{name}-new") == "stable"
+
+
+def test_a_rollout_and_an_experiment_exclude_each_other(two: World) -> None:
+    begun(two)
+    refused = two.admin("PUT", "/deployments/shop/arms/canary", {"harness": "candidate"})
+    assert (refused.status_code, "is running" in refused.text) == (409, True)
+    two.admin("POST", "/experiments/closing-words/stop", {})
+    assert two.admin("PUT", "/deployments/shop/arms/canary", {"harness": "candidate"}).status_code == 200
+    two.admin("POST", "/experiments", {**PLAN, "name": "second"})
+    assert two.admin("POST", "/experiments/second/start").status_code == 409
+
+
+def test_a_shadow_answers_unseen_and_has_no_effects(two: World) -> None:
+    begun(two, shadows=[{"name": "ghost", "harness": "candidate", "percent": 100}])
+    viewers = [f"v{number}" for number in range(12)]
+    arms = [visit(two, viewer, "buy it") for viewer in viewers]
+    assert "ghost" not in arms
+    metrics = httpx.get(two.url + "/metrics").text
+    deadline = time.monotonic() + 10
+    while 'shadow_turns_total{arm="ghost"' not in metrics:
+        assert time.monotonic() < deadline
+        metrics = httpx.get(two.url + "/metrics").text
+    assert len(two.tool_calls) == len(viewers)
+
+
+def test_an_arm_whose_engine_is_down_is_answered_by_the_controls(two: World) -> None:
+    begun(two, arms=[{"name": "fresh", "harness": "candidate", "engine": "second", "weight": 99}])
+
+    async def down(body: dict[str, Any], request: Any) -> Any:
+        if body["model"] == "second":
+            from aiohttp import web
+
+            return web.Response(status=503)
+        return await by_the_book(body, request)
+
+    two.script = down
+    with two.client() as client:
+        for number in range(8):
+            body = {"model": "shop", "viewer": f"v{number}", "text": "hi"}
+            said = client.post("/v1/rooms/r/messages", json=body).json()
+            assert said["outcome"] == "reply"
+    assert 'hatstack_gateway_arm_fallbacks_total{arm="fresh"' in httpx.get(two.url + "/metrics").text
+
+
+# ---- life of an experiment: pure ----------------------------------------------------------------------------------------
+
+
+def resolved(reference: str) -> tuple[str, str]:
+    return f"{reference}@d", f"digest-of-{reference}"
+
+
+STABLE = ArmPlan(name="stable", harness="shop@d", digest="digest-of-shop")
+
+
+def spec(name: str = "e", **more: Any) -> ExperimentSpec:
+    arms = [{"name": f"{name}-a", "harness": "candidate"}]
+    return ExperimentSpec.model_validate(
+        {"name": name, "deployment": "shop", "arms": arms, "control_name": f"{name}-control", **more}
+    )
+
+
+def started(now: Steering, name: str, at: float = 0.0) -> Steering:
+    taken = [lifecycle.part(one) for one in now.running]
+    return lifecycle.start(now, name, resolved, STABLE, taken, at)
+
+
+def test_parts_of_a_group_never_overlap_and_run_out() -> None:
+    now = Steering(name="shop")
+    for name, share in (("a", 40), ("b", 40), ("c", 30)):
+        now = lifecycle.create(now, spec(name, share=share), 0.0)
+    now = started(started(now, "a"), "b")
+    with pytest.raises(SteeringError, match="20 % are left"):
+        started(now, "c")
+    now = lifecycle.stop(now, "a", "", 1.0)
+    now = started(now, "c")
+    parts = [lifecycle.part(one) for one in now.running]
+    assert sorted(parts) == [(0, 30), (40, 80)]
+    trials = [
+        Trial(
+            one.name,
+            "shop",
+            round(one.low * 100),
+            round((one.low + one.spec.share) * 100),
+            Split("s", (Arm("x", 100),)),
+        )
+        for one in now.running
+    ]
+    seen = [place({"viewer": f"v{n}"}, Split("all", (Arm("stable", 100),)), trials).trial for n in range(4000)]
+    shares = {name: sum(one is not None and one.name == name for one in seen) / 4000 for name in ("b", "c")}
+    assert abs(shares["b"] - 0.4) < 0.03
+    assert abs(shares["c"] - 0.3) < 0.03
+
+
+def test_a_ramp_waits_goes_up_and_is_recorded() -> None:
+    ramp = [{"percent": 10, "hold_s": 60}, {"percent": 100, "hold_s": 0}]
+    now = started(lifecycle.create(Steering(name="shop"), spec(ramp=ramp), 0.0), "e")
+    assert now.running[0].weights == (95, 5)
+    assert lifecycle.advance(now, "e", 30.0) is now
+    now = lifecycle.advance(now, "e", 61.0)
+    assert now.running[0].weights == (50, 50)
+    assert lifecycle.advance(now, "e", 999.0) is now
+    assert [stage.began for stage in now.running[0].stages] == [0.0, 61.0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"arms": []},
+        {"arms": [{"name": "a", "weight": 99.5}]},
+        {"arms": [{"name": "e-control"}]},
+        {"ramp": [{"percent": 50, "hold_s": 1}, {"percent": 10, "hold_s": 1}]},
+        {"overrides": {"v": "nobody"}},
+        {"metric": "cost_per_reply"},
+        {"share": 0},
+        {"name": "No Name"},
+    ],
+)
+def test_plans_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        spec(**wrong)
+
+
+# ---- what comes out: pure -------------------------------------------------------------------------------------------------
+
+
+def experiment(**more: Any) -> Experiment:
+    plan = spec(**more)
+    arms = tuple(ArmPlan(name=name, harness="h", digest=name) for name in ("e-control", "e-a"))
+    return Experiment(spec=plan, state="running", created=0.0, arms=arms, stages=(Stage(began=0.0, percent=100.0),))
+
+
+def crowd(arm: str, count: int, share: float, **each: Any) -> list[Unit]:
+    """`count` units, evenly spread, of which `share` have bought."""
+    made = []
+    for number in range(count):
+        bought = {"o"} if int((number + 1) * share) > int(number * share) else set()
+        made.append(Unit(arm, float(number), turns=2, orders=set(bought), **each))
+    return made
+
+
+def test_a_better_arm_is_kept_a_worse_one_dropped_and_doubt_goes_on() -> None:
+    for share, kind in ((0.6, "keep"), (0.1, "drop"), (0.31, "go_on")):
+        result = analyse(experiment(), [*crowd("e-control", 1000, 0.3), *crowd("e-a", 1000, share)])
+        assert result["decision"]["kind"] == kind
+        assert result["decision"]["text_en"]
+        assert result["decision"]["text_zh"]
+
+
+def test_a_broken_sample_ratio_is_never_read() -> None:
+    result = analyse(experiment(), [*crowd("e-control", 1300, 0.3), *crowd("e-a", 1000, 0.9)])
+    assert result["decision"]["kind"] == "do_not_read"
+    assert harmed(result)
+
+
+def test_a_guardrail_stops_and_an_open_one_holds_back() -> None:
+    guard = [{"metric": "seconds_per_reply", "margin": 0.5}]
+    control, slow = crowd("e-control", 1000, 0.3, seconds=2.0), crowd("e-a", 1000, 0.6, seconds=6.0)
+    for number, unit in enumerate([*control, *slow]):
+        unit.seconds += 0.01 * (number % 7)
+    result = analyse(experiment(guardrails=guard), [*control, *slow])
+    assert result["decision"]["kind"] == "stop"
+    few = analyse(experiment(guardrails=[{"metric": "tool_failures", "margin": 0.01}]), [*control, *slow])
+    assert few["decision"]["kind"] == "go_on"
+    assert "guardrails" in few["decision"]["text_en"]
+
+
+def test_early_looks_say_that_it_is_too_early_and_p_never_rises() -> None:
+    result = analyse(experiment(), [*crowd("e-control", 20, 0.3), *crowd("e-a", 20, 0.9)])
+    assert result["decision"]["kind"] == "go_on"
+    assert result["contrasts"][0]["primary"]["low"] is None
+    later = analyse(experiment(), [*crowd("e-control", 500, 0.3), *crowd("e-a", 500, 0.3)], {"e-a": 0.02})
+    assert later["contrasts"][0]["primary"]["p"] == 0.02
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 300), st.integers(0, 300), st.floats(0, 1), st.floats(0, 1))
+def test_every_count_has_an_answer(left: int, right: int, one: float, two: float) -> None:
+    result = analyse(experiment(), [*crowd("e-control", left, one), *crowd("e-a", right, two)])
+    assert result["decision"]["kind"] in {"do_not_read", "stop", "keep", "drop", "no_matter", "go_on"}
+
+
+# ---- events: laws -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Iterator[Events]:
+    database = Database(f"sqlite:///{tmp_path}/e.db")
+    yield Events(database, lambda identity: pseudonym(KEY, identity))
+    database.close()
+
+
+def test_a_batch_answers_for_each_and_repeats_are_harmless(events: Events) -> None:
+    batch = [Event.model_validate({**confirmed("v", f"o{n}"), "value": n}) for n in range(5)]
+    assert events.add(batch) == ["stored"] * 5
+    assert events.add(list(reversed(batch))) == ["repeated"] * 5
+    assert events.forget(pseudonym(KEY, "v")) == 5
+    assert events.add(batch[:1]) == ["stored"]
