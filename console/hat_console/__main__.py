@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import uvicorn
 from hat_console.app import ConsoleSettings, create_app
 from hat_pipelines.desk.catalogue import Catalogue
 from hat_pipelines.desk.desk import Desk, Settings
+from hat_registry.mlflow_link import Follower, Mlflow
 from hat_registry.registry import Registry
+from hat_registry.settings import database_url, take_defaults
 
 
 def session_key(path: Path) -> bytes:
@@ -27,7 +30,7 @@ def main() -> None:
     """Parse the arguments and serve until the process is ended."""
     parser = argparse.ArgumentParser(prog="python -m hat_console", description="Registry and console.")
     parser.add_argument("--data", type=Path, required=True, help="folder for database, blobs and keys")
-    parser.add_argument("--database", default="", help="SQLAlchemy URL; by default a file in the data folder")
+    parser.add_argument("--database", default="", help="SQLAlchemy URL; with a password: HATSTACK_DATABASE_URL instead")
     parser.add_argument("--blobs", default="", help="folder or s3://bucket/prefix; by default in the data folder")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8700)
@@ -36,6 +39,8 @@ def main() -> None:
     parser.add_argument("--behind-tls", action="store_true", help="mark cookies as HTTPS only")
     parser.add_argument("--runs", type=Path, default=None, help="runs directory whose evaluations are shown")
     parser.add_argument("--rollouts", default="", help="`cluster`, or a folder of canary rollouts to show")
+    parser.add_argument("--gateway", default="", help="address of a gateway, for experiments and chat")
+    parser.add_argument("--gateway-token", type=Path, default=None, help="file with the gateway's admin token")
     parser.add_argument("--profiles", type=Path, default=None, help="folder of profiles that runs are started by")
     parser.add_argument("--harnesses", type=Path, default=None, help="folder of harnesses that runs are started with")
     parser.add_argument("--pipeline", action="append", default=[], help="module of a pipeline of one's own")
@@ -44,12 +49,12 @@ def main() -> None:
     parser.add_argument("--tracking", default="", help="MLflow's tracking URI for the steps of runs")
     parser.add_argument("--mlflow", default="", help="URL of MLflow's pages, for links")
     parser.add_argument("--remote", action="append", default=[], metavar="KEY=VALUE", help="a cluster for runs: docs")
-    given = parser.parse_args()
+    given = take_defaults(parser, "HATSTACK_CONSOLE_").parse_args()
     if given.open and given.host not in {"127.0.0.1", "::1", "localhost"}:
         parser.error("--open is for loopback; make an account instead")
     given.data.mkdir(parents=True, exist_ok=True)
-    url = given.database or f"sqlite:///{given.data / 'registry.db'}"
-    registry = Registry.open(url, given.blobs or given.data / "blobs")
+    registry = Registry.open(database_url(given.database, given.data), given.blobs or given.data / "blobs")
+    follower = _follower(registry, given)
     settings = ConsoleSettings(
         session_key=session_key(given.data / "session.key"),
         open_access=given.open,
@@ -57,14 +62,29 @@ def main() -> None:
         secure_cookies=given.behind_tls,
         runs=given.runs,
         rollouts=given.rollouts,
+        gateway=given.gateway,
+        gateway_token=given.gateway_token,
         links=_links(given),
     )
     desk = _desk(registry, given)
     if desk is not None:
         desk.start()
+    if follower is not None:
+        follower.start()
     uvicorn.run(create_app(registry, settings, desk), host=given.host, port=given.port, log_level="warning")
     if desk is not None:
         desk.stop()
+    if follower is not None:
+        follower.stop()
+
+
+def _follower(registry: Registry, given: argparse.Namespace) -> Follower | None:
+    """Lets MLflow's aliases follow the ledger; None without an MLflow, or while nothing may change."""
+    uri = given.tracking or os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        return None
+    registry.mlflow = Mlflow(uri)
+    return None if given.read_only else Follower(registry, registry.mlflow)
 
 
 def _links(given: argparse.Namespace) -> dict[str, str]:

@@ -17,8 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hat_console.oidc import Oidc, OidcSettings
 from hat_console.pages import (
     canaries,
+    chat,
     entrance,
     evaluations,
+    experiments,
     harnesses,
     history,
     labels,
@@ -41,6 +43,7 @@ from hat_registry.api.problem import STATUS
 from hat_registry.errors import AuthenticationError, ForbiddenError, LimitedError, NotFoundError
 from hat_registry.outbound import networks
 from hat_registry.registry import Registry
+from hat_serving.gateway.client import GatewayClient, admin_token
 
 UNSAFE = {"POST", "PUT", "PATCH", "DELETE"}
 
@@ -63,6 +66,10 @@ class ConsoleSettings(BaseModel):
     """Where a run can also be seen: base URLs of `mlflow`, `kfp` (run details), `argo` (workflows)."""
     rollouts: str = ""
     """Where canary rollouts are: `cluster`, or a folder; empty: none are shown."""
+    gateway: str = ""
+    """Address of the gateway whose experiments are shown and that the chat page talks to; empty: none."""
+    gateway_token: Path | None = None
+    """File with the gateway's admin token; HATSTACK_GATEWAY_TOKEN goes first."""
     oidc: OidcSettings | None = None
     """A provider that people may sign in through; None: passwords only."""
     outbound: tuple[str, ...] = ()
@@ -110,6 +117,9 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
     app.mount("/static", StaticFiles(directory=static), name="static")
     app.state.runs = settings.runs
     app.state.desk, app.state.links = desk, settings.links
+    app.state.gateway = (
+        GatewayClient(settings.gateway, lambda: admin_token(settings.gateway_token)) if settings.gateway else None
+    )
     app.state.rollouts = canaries.connect(settings.rollouts) if settings.rollouts else None
     for pages in (
         entrance,
@@ -123,9 +133,11 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
         labels,
         pipelines,
         runs,
+        experiments,
+        chat,
     ):
         app.include_router(pages.router, include_in_schema=False)
-    for resources in (canaries, evaluations, labels, pipelines, runs):
+    for resources in (canaries, evaluations, labels, pipelines, runs, experiments, chat):
         app.include_router(resources.api)
 
     app.add_middleware(Identify, registry=registry, settings=settings)

@@ -12,14 +12,6 @@ from hat_harness.errors import Kind, PlatformError
 PENDING: dict[str, str] = {
     "ablate": "measure what each stage of training adds",
     "train plan": "plan what a training job needs",
-    "pipeline submit": "start a pipeline on a cluster",
-    "pipeline status": "show a pipeline run on a cluster",
-    "pipeline cancel": "stop a pipeline run on a cluster",
-    "release render": "write a release's manifests",
-    "experiment create": "create an experiment",
-    "experiment start": "start an experiment",
-    "experiment status": "show an experiment",
-    "experiment stop": "stop an experiment",
     "loadtest run": "load-test a release",
     "loadtest replay": "replay recorded traffic",
     "loadtest report": "show a load test",
@@ -51,7 +43,6 @@ def add_pending(app: typer.Typer, nouns: dict[str, typer.Typer]) -> None:
 NOUNS: dict[str, str] = {
     "train": "Training jobs.",
     "release": "Releases: model, harness and serving profile with their evidence.",
-    "experiment": "Experiments over models and harnesses.",
     "loadtest": "Load tests.",
 }
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hatstack import paths
-from hatstack.cli.failure import InputError, UnavailableError
+from hatstack.cli.failure import UnavailableError
 from hatstack.cli.output import DryRun, Output, RunsDir, emit, say, table
 
 Data = Annotated[
@@ -134,7 +134,7 @@ def chat(
     ] = "http://127.0.0.1:8710",
     output: Output = None,
 ) -> None:
-    """Talk to what the gateway serves; each reply shows its skills, tools and arm."""
+    """Talk to what the gateway serves; each reply shows its skills, tools, hooks, arm and timings."""
     import sys
 
     lines = [text] if text is not None else (line.rstrip("\n") for line in sys.stdin)
@@ -145,37 +145,24 @@ def chat(
 
 
 def _say(gateway: str, name: str, room: str, viewer: str, text: str) -> dict[str, Any]:
-    import httpx
+    from hat_serving.gateway.client import GatewayClient
 
-    token = os.environ.get("HATSTACK_TOKEN", "")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    body = {"model": name, "viewer": viewer, "text": text}
-    try:
-        answer = httpx.post(f"{gateway.rstrip('/')}/v1/rooms/{room}/messages", json=body, headers=headers, timeout=60)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UnavailableError(
-            f"the gateway does not answer ({type(error).__name__})", place=gateway, cure="hat up starts one"
-        ) from None
-    if answer.status_code == 204:
-        return {
-            "text": "",
-            "outcome": "silence",
-            "skills": [],
-            "tools": [],
-            "arm": answer.headers.get("x-hatstack-arm", ""),
-        }
-    found: dict[str, Any] = answer.json()
-    if answer.status_code >= 400:
-        told = found.get("error", {})
-        raise InputError(str(told.get("message", answer.status_code)), place=gateway, cure=str(told.get("cure", "")))
-    return found
+    client = GatewayClient(gateway, str, reader=lambda: os.environ.get("HATSTACK_TOKEN", ""), timeout_s=60)
+    return client.say(room, {"model": name, "viewer": viewer, "text": text, "details": True})
 
 
 def _told(body: dict[str, Any]) -> str:
-    if body["outcome"] == "silence":
-        return "(no reply)"
-    used = ", ".join([*body["skills"], *body["tools"]]) or "no skill or tool"
-    return f"{body['text']}\n  [{body['outcome']}; {used}; arm {body['arm']}]"
+    said = "(no reply)" if body["outcome"] == "silence" else body["text"]
+    more = body.get("details")
+    if more is None:
+        return f"{said}\n  [{body['outcome']}; arm {body['arm']}]"
+    calls = [f"{call['tool']} ({call['failure']})" if call["failure"] else call["tool"] for call in more["calls"]]
+    used = ", ".join([*body["skills"], *calls]) or "no skill or tool"
+    fired = ", ".join(hook["hook"] for hook in more["hooks"] if hook["fired"])
+    first = f", first text {1000 * more['first_text_s']:.0f} ms" if more["first_text_s"] is not None else ""
+    times = f"{1000 * more['seconds']:.0f} ms{first}, {more['model_calls']} model calls"
+    parts = [body["outcome"], used, *([f"hooks {fired}"] if fired else []), f"arm {body['arm']}", times]
+    return f"{said}\n  [{'; '.join(parts)}]"
 
 
 def newest_model(runs: Path) -> Path | None:

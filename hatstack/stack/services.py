@@ -10,6 +10,10 @@ from pathlib import Path
 from hatstack import paths
 
 ORDER = ("tools", "engine", "mlflow", "console", "gateway")
+ENGINE_FLAGS = ("--tool-call-parser", "qwen", "--reasoning-parser", "qwen3", "--enable-metrics")
+"""What the gateway and its metrics need of SGLang, and so of the engine."""
+BASELINE = "react-baseline"
+"""Served beside the harness where it lies beside it: the control arm of experiments on the harness itself."""
 PORTS: Mapping[str, int] = {"console": 8700, "gateway": 8710, "engine": 8720, "mlflow": 8730, "tools": 8740}
 
 
@@ -57,7 +61,7 @@ def services(plan: Plan, ports: Mapping[str, int]) -> tuple[Service, ...]:
     )
     if plan.model is not None:
         command = (*python, "hat_serving.engine", "--model", str(plan.model), "--port", str(ports["engine"]))
-        made["engine"] = Service("engine", ports["engine"], command, "/health")
+        made["engine"] = Service("engine", ports["engine"], (*command, *ENGINE_FLAGS), "/health")
     server = ("mlflow", "server", "--host", "127.0.0.1", "--port", str(ports["mlflow"]), "--workers", "1")
     store = ("--backend-store-uri", plan.mlflow_uri, "--artifacts-destination", str(plan.artifacts))
     made["mlflow"] = Service("mlflow", ports["mlflow"], (*python, *server, *store), "/health", 120.0)
@@ -67,11 +71,17 @@ def services(plan: Plan, ports: Mapping[str, int]) -> tuple[Service, ...]:
     shown += ("--harnesses", str(paths.shipped("harnesses")), "--tracking", plan.mlflow_uri)
     if "mlflow" not in plan.without:
         shown += ("--mlflow", f"http://127.0.0.1:{ports['mlflow']}")
-    made["console"] = Service("console", ports["console"], (*python, *console, *shown), "/healthz")
     engine = plan.engine_url or (f"http://127.0.0.1:{ports['engine']}" if plan.model is not None else "")
+    if engine and "gateway" not in plan.without:
+        token = plan.data / "gateway" / "admin.token"
+        shown += ("--gateway", f"http://127.0.0.1:{ports['gateway']}", "--gateway-token", str(token))
+    made["console"] = Service("console", ports["console"], (*python, *console, *shown), "/healthz")
     if engine:
         gateway = ("hat_serving.gateway", "--data", str(plan.data / "gateway"), "--port", str(ports["gateway"]))
-        served = ("--harness", f"{plan.harness}={plan.harness_folder}", "--engine", engine)
+        served: tuple[str, ...] = ("--harness", f"{plan.harness}={plan.harness_folder}", "--engine", engine)
+        baseline = plan.harness_folder.parent / BASELINE
+        if plan.harness != BASELINE and baseline.is_dir():
+            served += ("--harness", f"{BASELINE}={baseline}")
         tools = ("--tools", f"http://127.0.0.1:{ports['tools']}/mcp")
         made["gateway"] = Service("gateway", ports["gateway"], (*python, *gateway, *served, *tools), "/readyz")
     return tuple(made[name] for name in ORDER if name in made and name not in plan.without)
