@@ -1,4 +1,4 @@
-"""`hat pipeline list|compile`: the pipelines and the YAML that a cluster gets."""
+"""`hat pipeline list|compile`: the pipelines and the YAML that a cluster gets; running there is pipeline_remote's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from hatstack import paths
+from hatstack.cli import pipeline_remote
 from hatstack.cli.output import DryRun, Output, ProfileName, Set, emit, table
 
 app = typer.Typer(no_args_is_help=True, help="Pipelines and their compiled forms.")
+pipeline_remote.add(app)
 
 
 @app.command("list")

@@ -40,6 +40,15 @@ class Store:
             self._call("put_object", Key=key, Body=buffer.getvalue())
         return key
 
+    def bring_tree(self, path: Path, digest: str) -> str:
+        """Put a file or folder where Kubeflow Pipelines finds it, file by file; returns the URI."""
+        root = f"{self.prefix}/inputs/{digest.removeprefix('sha256:')}"
+        files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+        for one in files:
+            inside = one.relative_to(path).as_posix() if path.is_dir() else one.name
+            self._call("put_object", Key=f"{root}/{inside}", Body=one.read_bytes())
+        return f"s3://{self.bucket}/{root}" + ("" if path.is_dir() else f"/{path.name}")
+
     def fetch(self, key: str, target: Path, *, only: tuple[str, ...] = ()) -> None:
         """Unpack a folder; with `only`, the entries of these names at its top."""
         body = self._call("get_object", Key=key)["Body"]

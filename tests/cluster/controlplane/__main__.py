@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.cluster.controlplane import build, by_hand
+from tests.cluster.controlplane import argo_build, build, by_hand
 from tests.cluster.controlplane.errors import ControlPlaneError, NotBuiltError
 
 
@@ -30,6 +30,7 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "build":
         build.build(arguments.jobs)
+        argo_build.make(arguments.jobs)
     elif arguments.verb == "down":
         print("stopped" if by_hand.down() else "no cluster runs")
     else:

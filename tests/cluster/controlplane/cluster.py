@@ -15,14 +15,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.controlplane import build, processes
+from tests.cluster.controlplane import argo_build, build, processes
 from tests.cluster.controlplane.errors import ControlPlaneError, StartError
 from tests.cluster.controlplane.supervisor import kubeconfig
+from tests.cluster.controlplane.workflows import S3_PORT
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -41,29 +43,35 @@ class Cluster:
     token: str
     seconds: float
     """How long the start took."""
+    s3: str = ""
+    """The artifact repository from outside, with Argo; from pods it is `workflows.S3`."""
 
     @classmethod
     def start(
         cls,
         *,
         llm: bool = False,
+        argo: bool = False,
         backoff: float = 1.0,
         detached: bool = False,
         say: Callable[[str], None] = lambda text: None,
     ) -> Cluster:
         """Starts a cluster and returns when it is ready: 16 s the first time, 4 to 8 s from a snapshot.
 
-        `llm`: with LLMInferenceServices. `backoff`: seconds before the second restart of a crashing container.
+        `llm`: with LLMInferenceServices. `argo`: with Argo's workflow-controller and an S3.
+        `backoff`: seconds before the second restart of a crashing container.
         `detached`: it outlives this process. Raises NotBuiltError, StartError.
         """
         programs = build.folder()
         folder = Path(tempfile.mkdtemp(prefix="hatstack-cluster-"))
         folder.chmod(0o700)
         (folder / "logs").mkdir()
-        listeners = {port: _listen() for port in (6443, processes.GATEWAY_PORT)}
+        doors = (6443, processes.GATEWAY_PORT, *((S3_PORT,) if argo else ()))
+        listeners = {port: _listen() for port in doors}
         options = [f"--run={folder}", f"--build={programs}", f"--backoff={backoff}"]
         options += [f"--listen={port}={listener.fileno()}" for port, listener in listeners.items()]
         options += ["--llm"] * llm + ["--detached"] * detached
+        options += [f"--argo={argo_build.folder()}"] * argo
         with (folder / "logs" / "supervisor.log").open("wb") as log:
             process = subprocess.Popen(
                 ["unshare", *_namespaces(), sys.executable, "-m", "tests.cluster.controlplane.supervisor", *options],
@@ -75,10 +83,11 @@ class Cluster:
                 pass_fds=[listener.fileno() for listener in listeners.values()],
                 start_new_session=True,
             )
-        api, gateway = (f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners.values())
+        api, gateway, *rest = (f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners.values())
         for listener in listeners.values():
             listener.close()
         cluster = cls(process, folder, folder / "kubeconfig", f"http://{gateway}", "", 0.0)
+        cluster.s3 = f"http://{rest[0]}" if rest else ""
         try:
             ready = cluster._until_ready(say)
             cluster.token, cluster.seconds = ready["token"], ready["seconds"]
@@ -98,6 +107,24 @@ class Cluster:
                     stream.close()
         if not os.environ.get("HATSTACK_KEEP_CLUSTER"):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def restart(self, program: str, seconds: float = 0.0) -> None:
+        """Kills a program, e.g. `kube-apiserver` or `kserve`, and starts it again after `seconds`; waits until it is up."""
+        wish = self.folder / "restart"
+        temporary = wish.with_suffix(".new")
+        temporary.write_text(f"{program} {seconds}")
+        temporary.replace(wish)
+        while wish.exists():
+            if self.process.poll() is not None:
+                raise StartError(
+                    f"the cluster ended while {program} was started again", place=str(self.folder / "logs")
+                )
+            time.sleep(0.1)
+
+    def audit(self) -> list[dict[str, Any]]:
+        """What the service accounts of namespace hatstack-system have asked the API server for, the oldest first."""
+        path = self.folder / "audit" / "audit.log"
+        return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
 
     def log(self, name: str) -> str:
         """The whole log of a program, e.g. `kserve`, `traefik`, `supervisor`."""

@@ -1,6 +1,7 @@
 """pytest fixtures: one cluster per test session, one namespace per test.
 
     controller  the canary controller, installed by its chart
+    workflows   a Cluster with Argo Workflows, for one test module
     cluster     a running Cluster; stopped at the end of the session, whatever happened
     kube        the official client's connection to it, with all rights
     namespace   a fresh namespace, deleted after the test (the deletion is not waited for)
@@ -25,6 +26,20 @@ def cluster() -> Iterator[Cluster]:
     running, why = None, ""
     try:
         running = Cluster.start(backoff=0.2)
+    except ControlPlaneError as error:
+        why = str(error)
+    if running is None:
+        pytest.fail(why, pytrace=False)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def workflows() -> Iterator[Cluster]:
+    """A cluster of its own with Argo's workflow-controller and an S3."""
+    running, why = None, ""
+    try:
+        running = Cluster.start(argo=True, backoff=0.2)
     except ControlPlaneError as error:
         why = str(error)
     if running is None:

@@ -55,7 +55,7 @@ async def crds(api: Api, folder: Path, *, llm: bool) -> None:
     await api.path("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     await asyncio.gather(*(one(entry) for entry in entries))
     for entry in definitions:
-        await _until_established(api, entry["metadata"]["name"])
+        await established(api, entry["metadata"]["name"])
 
 
 async def settings(api: Api, folder: Path) -> None:
@@ -131,7 +131,8 @@ def _with_conversion(entry: Manifest, bundle: str) -> Manifest:
     return entry
 
 
-async def _until_established(api: Api, name: str) -> None:
+async def established(api: Api, name: str) -> None:
+    """Waits until the server serves a custom resource."""
     path = await api.path("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
     for _ in range(600):
         conditions = (await api.request("GET", path)).get("status", {}).get("conditions") or []

@@ -52,6 +52,11 @@ def collect(module_folder: Callable[[str], Path], out: Path) -> None:
         (out / f"{name}.json").write_text(json.dumps(objects))
 
 
+def write(files: Iterable[Path], out: Path) -> None:
+    """Writes the objects of YAML files as one JSON list."""
+    out.write_text(json.dumps([entry for path in files for entry in _documents(path)]))
+
+
 def load(folder: Path, name: str) -> list[Manifest]:
     """The objects of one set from a finished build's `manifests/`."""
     loaded: list[Manifest] = json.loads((folder / f"{name}.json").read_text())

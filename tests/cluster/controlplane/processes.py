@@ -27,6 +27,15 @@ GATEWAY_PORT = 8000
 KSERVE_WEBHOOK_PORT = 9443
 LLM_WEBHOOK_PORT = 9444
 READY_SECONDS = 120.0
+AUDIT = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    userGroups: ["system:serviceaccounts:hatstack-system"]
+  - level: None
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class Processes:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._running: dict[str, tuple[Program, asyncio.subprocess.Process]] = {}
+        self._restarting: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True)
 
     async def start(self, program: Program) -> None:
@@ -69,14 +79,32 @@ class Processes:
                 raise StartError(f"{program.name} is not ready after {READY_SECONDS:.0f} s:\n{self.tail(program.name)}")
             await asyncio.sleep(0.05)
 
+    async def restart(self, name: str, seconds: float) -> None:
+        """Kills the program, leaves it away for `seconds`, and starts it again."""
+        program, process = self._running[name]
+        self._restarting.add(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        await asyncio.sleep(seconds)
+        await self.start(program)
+        self._restarting.discard(name)
+
     async def first_death(self) -> str:
-        """Waits until any program ends and says which, with the end of its log."""
+        """Waits until any program ends that is not being restarted, and says which, with the end of its log."""
+        while True:
+            name = await self._death()
+            if name not in self._restarting:
+                return f"{name} ended by itself:\n{self.tail(name)}"
+            while name in self._restarting:
+                await asyncio.sleep(0.1)
+
+    async def _death(self) -> str:
         waits = {asyncio.create_task(process.wait()): name for name, (_, process) in self._running.items()}
         done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
-        name = waits[next(iter(done))]
-        return f"{name} ended by itself:\n{self.tail(name)}"
+        return waits[next(iter(done))]
 
     async def stop(self, *names: str) -> None:
         """Stops the named programs (all when none is named), the last started first."""
@@ -113,8 +141,12 @@ def etcd(binaries: Path, data: Path) -> Program:
     return Program("etcd", argv, ready=lambda: _answers(f"{ETCD}/health"))
 
 
-def api_server(binaries: Path, pki: Path, tokens: Path, admin_token: str) -> Program:
-    """RBAC, the default admission plugins (Pod Security among them), no anonymous access."""
+def api_server(binaries: Path, pki: Path, tokens: Path, admin_token: str, audit: Path) -> Program:
+    """RBAC, the default admission plugins (Pod Security among them), no anonymous access.
+
+    `audit`: folder with `policy.yaml`; what service accounts of hatstack's own namespaces ask for is written to
+    `audit.log` beside it.
+    """
     argv = (
         str(binaries / "kube-apiserver"),
         f"--etcd-servers={ETCD}",
@@ -133,6 +165,8 @@ def api_server(binaries: Path, pki: Path, tokens: Path, admin_token: str) -> Pro
         "--service-cluster-ip-range=10.96.0.0/16",
         "--allow-privileged=true",
         "--profiling=false",
+        f"--audit-policy-file={audit}/policy.yaml",
+        f"--audit-log-path={audit}/audit.log",
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-certificate-authority={pki}/ca.crt",
     )

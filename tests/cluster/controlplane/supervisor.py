@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.controlplane import certs, install, processes, snapshot
+from tests.cluster.controlplane import certs, install, processes, snapshot, workflows
 from tests.cluster.controlplane.api import Api
 from tests.cluster.controlplane.errors import ControlPlaneError
 from tests.cluster.controlplane.podrunner import KUBELET_PORT, PodRunner
@@ -37,8 +37,8 @@ from tests.cluster.controlplane.services import ServiceProxy, forward
 class Supervisor:
     """One cluster."""
 
-    def __init__(self, run: Path, build: Path, *, llm: bool, backoff: float) -> None:
-        self.run_folder, self.build, self.llm, self.backoff = run, build, llm, backoff
+    def __init__(self, run: Path, build: Path, *, llm: bool, backoff: float, argo: Path | None = None) -> None:
+        self.run_folder, self.build, self.llm, self.backoff, self.argo = run, build, llm, backoff, argo
         self.pki, self.kubeconfig = run / "pki", run / "admin.kubeconfig"
         self.token = secrets.token_hex(16)
         self.processes = Processes(run / "logs")
@@ -65,8 +65,19 @@ class Supervisor:
         self.kubeconfig.write_text(kubeconfig(processes.API, self.pki / "ca.crt", self.token))
         binaries = self.build / "bin"
         await self.processes.start(processes.etcd(binaries, self.run_folder / "etcd"))
-        tokens = self.run_folder / "tokens.csv"
-        await self.processes.start(processes.api_server(binaries, self.pki, tokens, self.token))
+        tokens, audit = self.run_folder / "tokens.csv", self.run_folder / "audit"
+        audit.mkdir(exist_ok=True)
+        (audit / "policy.yaml").write_text(processes.AUDIT)
+        await self.processes.start(processes.api_server(binaries, self.pki, tokens, self.token, audit))
+
+    async def restarts(self) -> None:
+        """Kills and starts again what the file `restart` names, as PROGRAM SECONDS; the file goes once it is up."""
+        wish = self.run_folder / "restart"
+        while True:
+            if wish.exists() and (words := wish.read_text().split()):
+                await self.processes.restart(words[0], float(words[1]))
+                wish.unlink()
+            await asyncio.sleep(0.1)
 
     async def _install(self) -> None:
         folder = self.build / "manifests"
@@ -92,6 +103,11 @@ class Supervisor:
         await self.processes.start(processes.scheduler(binaries, self.kubeconfig))
         await self._kserve()
         await self.processes.start(processes.traefik(self.pki, self.token))
+        if self.argo is not None:
+            async with self.api() as api:
+                await workflows.install(api, self.argo)
+            await self.processes.start(workflows.s3(self.run_folder / "s3"))
+            await self.processes.start(workflows.controller(self.argo / "bin", self.kubeconfig))
 
     def api(self) -> Api:
         """A client with all rights."""
@@ -116,6 +132,7 @@ async def serve(supervisor: Supervisor, listeners: dict[int, socket.socket], sto
             asyncio.create_task(runner.run()),
             asyncio.create_task(ServiceProxy(api, 6443).run()),
             asyncio.create_task(_reap()),
+            asyncio.create_task(supervisor.restarts()),
         ]
         death = asyncio.create_task(supervisor.processes.first_death())
         supervisor.say("ready", token=supervisor.token)
@@ -173,7 +190,9 @@ async def main(arguments: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     if not arguments.detached:
         loop.add_reader(0, stop.set)
-    supervisor = Supervisor(arguments.run, arguments.build, llm=arguments.llm, backoff=arguments.backoff)
+    supervisor = Supervisor(
+        arguments.run, arguments.build, llm=arguments.llm, backoff=arguments.backoff, argo=arguments.argo
+    )
     listeners = {}
     for pair in arguments.listen:
         port, _, number = pair.partition("=")
@@ -196,6 +215,7 @@ if __name__ == "__main__":
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--listen", action="append", default=[], metavar="PORT=FD")
     parser.add_argument("--llm", action="store_true")
+    parser.add_argument("--argo", type=Path, default=None)
     parser.add_argument("--backoff", type=float, default=1.0)
     parser.add_argument("--detached", action="store_true")
     code = asyncio.run(main(parser.parse_args()))

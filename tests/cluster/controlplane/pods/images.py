@@ -33,6 +33,17 @@ class Image:
     environment: dict[str, str] = field(default_factory=lambda: dict(BASE))
     known: bool = True
     """False: only a container that brings its own command can run it."""
+    program: str = ""
+    """A program of Argo's build that the image has in /bin."""
+
+    def mounts(self) -> list[dict[str, object]]:
+        """What the image has and the machine has not."""
+        if not self.program:
+            return []
+        from tests.cluster.controlplane import argo_build
+
+        source = argo_build.folder() / "bin" / self.program
+        return [{"source": str(source), "target": f"/bin/{self.program}", "read_only": True}]
 
 
 WITH_STAND_INS = {**BASE, "PYTHONPATH": str(STAND_INS)}
@@ -40,6 +51,7 @@ TABLE = {
     "kserve/storage-initializer": Image((sys.executable, str(STAND_INS / "storage_initializer.py"))),
     "lmsysorg/sglang": Image(environment=WITH_STAND_INS),
     "hatstack/control": Image(),
+    "argoproj/argoexec": Image(program="argoexec"),
 }
 """Repository, with or without a registry before it → what it runs."""
 

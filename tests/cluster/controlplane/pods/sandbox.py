@@ -77,7 +77,7 @@ class Sandbox:
 
     def _mounts(self, container: Manifest) -> list[dict[str, object]]:
         resolver = {"source": str(self.folder / "resolv.conf"), "target": "/etc/resolv.conf", "read_only": True}
-        mounts: list[dict[str, object]] = [resolver, *images.visible()]
+        mounts: list[dict[str, object]] = [resolver, *images.visible(), *images.find(container["image"]).mounts()]
         for entry in container.get("volumeMounts") or []:
             source = self.volumes[entry["name"]]
             if entry.get("subPath"):

@@ -1,0 +1,90 @@
+"""Compiles Argo's workflow-controller, argoexec and its offline lint from Go modules, into the same cache.
+
+A Go module of its own (`argo/`): Argo and KServe want different versions of Kubernetes' libraries. The zip of Argo's
+module lacks one file that argoexec needs on Linux; it is added to a copy, which the build is pointed at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.cluster.controlplane import build, manifests
+from tests.cluster.controlplane.errors import ControlPlaneError, NotBuiltError
+
+MODULE = Path(__file__).resolve().parent / "argo"
+ARGO = "github.com/argoproj/argo-workflows/v3"
+PROGRAMS = {
+    "argolint": "./lint",
+    "workflow-controller": f"{ARGO}/cmd/workflow-controller",
+    "argoexec": f"{ARGO}/cmd/argoexec",
+}
+MISSING = "workflow/executor/osspecific/signal_linux.go"
+CURE = "run `make control-plane`: Argo's part takes about eight minutes on two cores the first time"
+
+
+def key() -> str:
+    """Name of the build that this checkout wants."""
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum", "lint/main.go", "signal_linux.go.txt"):
+        digest.update((MODULE / name).read_bytes())
+    return f"argo-{digest.hexdigest()[:16]}"
+
+
+def folder() -> Path:
+    """The finished build: `bin/` and `crds.json`. Raises NotBuiltError when it is not there."""
+    found = build.cache_root() / key()
+    if not found.is_dir():
+        raise NotBuiltError("Argo's programs are not built", place=str(found), cure=CURE)
+    return found
+
+
+def make(jobs: int | None = None) -> Path:
+    """Builds what is missing and returns the finished folder."""
+    if shutil.which("go") is None:
+        raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
+    build.cache_root().mkdir(parents=True, exist_ok=True)
+    target = build.cache_root() / key()
+    with (build.cache_root() / "argo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_dir():
+            print(f"Argo's programs stand at {target}")
+            return target
+        partial = target.with_name(f"{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / "bin").mkdir(parents=True)
+        source = Path(_go("list", "-m", "-f", "{{.Dir}}", ARGO).strip())
+        replaced = _with_the_missing_file(source, partial)
+        for name, package in PROGRAMS.items():
+            print(f"Compiling {name} ...", flush=True)
+            options = [f"-modfile={replaced}"] if name == "argoexec" else ["-mod=readonly"]
+            options += [f"-p={jobs}"] if jobs else []
+            _go("build", *options, "-trimpath", "-ldflags=-s -w", "-o", str(partial / "bin" / name), package)
+        manifests.write(sorted((source / "manifests/base/crds/full").glob("argoproj*.yaml")), partial / "crds.json")
+        shutil.rmtree(partial / "source", ignore_errors=True)
+        partial.rename(target)
+    print(f"Argo's programs stand at {target}")
+    return target
+
+
+def _with_the_missing_file(source: Path, partial: Path) -> Path:
+    """A copy of Argo's module that is whole, and a go.mod that points at it."""
+    copy = partial / "source"
+    shutil.copytree(source, copy)
+    for path in (copy, *copy.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    shutil.copyfile(MODULE / "signal_linux.go.txt", copy / MISSING)
+    replaced = partial / "source" / "hatstack.mod"
+    replaced.write_text(f"{(MODULE / 'go.mod').read_text()}\nreplace {ARGO} => {copy}\n")
+    shutil.copyfile(MODULE / "go.sum", replaced.with_suffix(".sum"))
+    return replaced
+
+
+def _go(*argv: str) -> str:
+    done = subprocess.run(["go", *argv], cwd=MODULE, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ControlPlaneError(f"`go {argv[0]}` failed: {done.stderr.strip()[-1500:]}", place=str(MODULE))
+    return done.stdout
