@@ -266,3 +266,13 @@ def test_a_stopped_run_ends_with_the_same_weights(tmp_path, model_folder, harnes
     before, after = (load_file(folder / "model.safetensors") for folder in (model_folder, tmp_path / "b" / "model"))
     assert max(float((before[name] - after[name]).abs().max()) for name in before) > 1e-3
     assert {"rl.reward.accuracy", "rl.dead_groups", "rl.kl", "rl.entropy"} <= set(resumed.metrics)
+
+
+def test_held_out_scores_are_told_at_the_start_on_the_way_and_at_the_end(tmp_path, model_folder, harness):
+    config = CONFIG.model_copy(update={"steps": 3, "score_every": 2, "score_items": 2})
+    told = Curves()
+    run(config, {"start": model_folder, "harness": harness}, tmp_path, told)
+    for name in ("accuracy", "effectiveness", "skill_selection", "tool_rationality"):
+        points = told.points[f"rl.score.{name}"]
+        assert [step for step, _ in points] == [1, 3, 4]
+        assert all(0 <= value <= 1 for _, value in points)

@@ -11,8 +11,9 @@ def opd(
     model: dsl.Output[dsl.Model],
     start: dsl.Input[dsl.Model],
     teacher: dsl.Input[dsl.Model] = None,
+    harness: dsl.Input[dsl.Artifact] = None,
 ) -> None:
     """Distil `teacher` into `start` on what `start` writes. `config` is the step's Config as JSON."""
     from hat_components.pod import perform
 
-    perform("opd", config, {"start": start, "teacher": teacher}, {"model": model.path})
+    perform("opd", config, {"start": start, "teacher": teacher, "harness": harness}, {"model": model.path})

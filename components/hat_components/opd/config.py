@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from hat_components.model.settings import Settings
 from hat_components.step import StepConfig
+from hat_harness.augment import AugmentPlan, trained_plan
 from hat_scenarios.general import Kind
 
 
@@ -24,6 +25,19 @@ class TeacherEndpoint(Settings):
     """Tries of one request before the step ends; its checkpoints stay."""
 
 
+class Play(Settings):
+    """Sessions that the student plays instead of general prompts (agentic distillation)."""
+
+    states: Literal["augmented", "original"] = "augmented"
+    """Harness state of a session: drawn from `plan`, or always the original."""
+    plan: AugmentPlan = Field(default_factory=trained_plan)
+    """Distribution over rewrites; not used with `original` states."""
+    settings: dict[str, Any] = Field(default={"mix": "balanced"})
+    """Settings of the scenario."""
+    turns: int = Field(default=1, ge=1, le=50)
+    """Turns of a session."""
+
+
 class Config(StepConfig):
     """What is asked, how the two distributions are brought together, how the student moves."""
 
@@ -35,6 +49,9 @@ class Config(StepConfig):
     """Settings of the scenario."""
     prompts: dict[Kind, float] = Field(default={"instruction": 0.5, "session": 0.3, "copy": 0.2})
     """Shares of the prompts by kind of general data."""
+    play: Play | None = None
+    """Sessions instead of prompts; the teacher is then a policy of the same environment, such as one trained by RL.
+    Needs the input `harness` and trainer `plain`."""
     steps: int = Field(default=60, ge=1)
     """Optimiser steps, each on fresh prompts."""
     batch: int = Field(default=16, ge=1)
@@ -76,6 +93,8 @@ class Config(StepConfig):
             raise ValueError("rows_at_once must divide batch")
         if sum(self.prompts.values()) <= 0 or min(self.prompts.values()) < 0:
             raise ValueError("prompts need shares of 0 and more, and at least one above 0")
+        if self.play and (self.trainer != "plain" or not self.scenario):
+            raise ValueError("sessions need a scenario and trainer plain: TRL's would train what the session added")
         if self.endpoint and (self.trainer, self.divergence, self.temperature) != ("plain", 1.0, 1.0):
             raise ValueError("an endpoint needs trainer plain, divergence 1 and temperature 1")
         return self

@@ -18,6 +18,7 @@ from hat_components.model.qwen import CAUSAL
 from hat_components.opd.config import Config
 from hat_components.opd.divergence import divergence, others_mean, sampled_reverse
 from hat_components.opd.prompts import Prompts
+from hat_components.opd.sessions import Sessions
 from hat_components.rl.loss import sampled_logits
 from hat_components.rl.rows import FlatRow
 from hat_components.step import Progress
@@ -41,7 +42,7 @@ class Course(StepCourse):
         student: PreTrainedModel,
         teacher: PreTrainedModel | Teacher,
         codec: Codec,
-        prompts: Prompts,
+        prompts: Prompts | Sessions,
         config: Config,
         progress: Progress,
         checkpoints: Checkpoints | None = None,
@@ -53,22 +54,26 @@ class Course(StepCourse):
         self._sampler = MicroModel(student, codec, temperature=config.temperature, seed=config.seed, rows=config.batch)
 
     def begin(self) -> list[FlatRow]:
-        """Set the learning rate; the student writes to the next step's prompts."""
-        config = self.config
+        """Set the learning rate; the student writes to the next step's prompts, or plays its sessions."""
         self.set_rate()
         self.model.eval()
-        self._sampler.update(self.model)
-        prompts = self._prompts.of(self.steps, config.batch, self._longest)
-        drawn = self._sampler.sample(prompts, config.reply_tokens, key=f"opd/{self.steps}")
+        source = self._prompts
+        rows = source.rows(self.steps, self.model) if isinstance(source, Sessions) else self._written(source)
         self.model.train()
-        rows = [
-            FlatRow(prompt, one.ids, (1,) * len(one.ids), one.logprobs)
-            for prompt, one in zip(prompts, drawn, strict=True)
-        ]
-        count = sum(row.sampled() for row in rows)
+        count = max(1, sum(row.sampled() for row in rows))
         self.tell("tokens", count / len(rows))
         self.tell("entropy", -sum(sum(row.logprobs) for row in rows) / count)
         return rows
+
+    def _written(self, prompts: Prompts) -> list[FlatRow]:
+        config = self.config
+        self._sampler.update(self.model)
+        drawn_prompts = prompts.of(self.steps, config.batch, self._longest)
+        drawn = self._sampler.sample(drawn_prompts, config.reply_tokens, key=f"opd/{self.steps}")
+        return [
+            FlatRow(prompt, one.ids, (1,) * len(one.ids), one.logprobs)
+            for prompt, one in zip(drawn_prompts, drawn, strict=True)
+        ]
 
     def loss(self, rows: Sequence[FlatRow], total: int) -> torch.Tensor:
         """The part of the step's loss that `rows` bring: their divergences' sum over the step's `total` tokens."""
@@ -91,10 +96,13 @@ def run_plain(course: Course) -> None:
     size = course.config.rows_at_once
     while not course.done:
         rows = course.begin()
-        total = sum(row.sampled() for row in rows)
+        total = max(1, sum(row.sampled() for row in rows))
         loss = 0.0
         for start in range(0, len(rows), size):
-            part = course.loss(rows[start : start + size], total)
+            wanted = [row for row in rows[start : start + size] if row.sampled()]
+            if not wanted:
+                continue
+            part = course.loss(wanted, total)
             part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             loss += part.item()
         course.check(loss)

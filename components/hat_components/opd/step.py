@@ -1,8 +1,9 @@
-"""The opd step: a trained model is drawn back towards a teacher on general prompts that it answers itself.
+"""The opd step: a trained model is drawn back towards a teacher on general prompts that it answers itself, or in sessions.
 
 Always holds: student and teacher have one vocabulary and one chat template, or the step refuses; one config and its
 inputs give one model (same machine, threads, versions), also after a kill; the artifact appears whole. Inputs: `start`
-(the student) and `teacher` (its original base), unless the config names an endpoint. Not here: rewards (rl).
+(the student), `teacher` (its original base), unless the config names an endpoint, and `harness` where the student plays
+sessions. Not here: rewards (rl).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from hat_components.model.tokenizer import tokenizer_digest
 from hat_components.opd.config import Config
 from hat_components.opd.course import Course, Teacher, run_plain
 from hat_components.opd.prompts import Prompts
+from hat_components.opd.sessions import Sessions
 from hat_components.opd.teacher import ServedTeacher
 from hat_components.scenarios import load
 from hat_components.step import InputError, Progress, StepResult
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
     """Distil and write the artifact `model`."""
-    names = ("start",) if config.endpoint else ("start", "teacher")
+    names = ("start", *(() if config.endpoint else ("teacher",)), *(("harness",) if config.play else ()))
     if config.endpoint and "teacher" in inputs:
         raise InputError("both an endpoint and the input 'teacher' were given", place="inputs", cure="give one")
     identity = Identity("opd", config, {name: digest_path(require_path(inputs, name)) for name in names})
@@ -44,7 +46,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         loaded = load_folder(inputs["start"])
         if config.freeze_embedding:
             loaded.model.get_input_embeddings().weight.requires_grad_(False)
-        prompts = Prompts(config.prompts, loaded.codec, _words(config, loaded.codec), config.seed)
+        prompts: Prompts | Sessions
+        if config.play:
+            prompts = Sessions(config, config.play, Path(inputs["harness"]), loaded.codec, loaded.model)
+        else:
+            prompts = Prompts(config.prompts, loaded.codec, _words(config, loaded.codec), config.seed)
         checkpoints = checkpoints_of(out, identity, Pace.of(config))
         with _teacher(config, inputs, loaded.codec) as teacher:
             course = Course(loaded.model, teacher, loaded.codec, prompts, config, progress, checkpoints)

@@ -71,6 +71,10 @@ class Config(StepConfig):
     """Leave the embedding, and with it a tied head, as it is."""
     trainer: Literal["trl", "plain"] = "trl"
     """Who runs the loop: TRL's GRPOTrainer, or a lean loop of the same rules."""
+    score_every: int = Field(default=0, ge=0)
+    """Steps between scores on held-out items, played greedily under the harness as it is; 0: none."""
+    score_items: int = Field(default=32, ge=1)
+    """Items of such a score, of split `dev`, always the same."""
     checkpoint_every: int = Field(default=10, ge=0)
     """Steps between checkpoints; 0 makes none."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -61,11 +61,24 @@ class Course(StepCourse):
         """Set the learning rate and play the next step's rollouts."""
         self.set_rate()
         self.model.eval()
+        self._score()
         rollouts = self._player.play(self.steps, self.model)
         self.model.train()
         prepared = Prepared(rollouts, self._reference_logps(rollouts.rows))
         self._tell_all(prepared)
         return prepared
+
+    def score_end(self) -> None:
+        """What the finished policy is worth on held-out items."""
+        self.model.eval()
+        self._score()
+
+    def _score(self) -> None:
+        """Every `score_every` steps and at the end: what the policy is worth on held-out items."""
+        every = self.config.score_every
+        if every and (self.steps % every == 0 or self.done):
+            for name, value in self._player.score(self.model).items():
+                self.tell(f"score.{name}", value)
 
     def _reference_logps(self, rows: Sequence[FlatRow]) -> list[torch.Tensor]:
         found: list[torch.Tensor] = []

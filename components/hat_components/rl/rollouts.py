@@ -16,7 +16,7 @@ import numpy as np
 
 from hat_components.model.codec import Codec
 from hat_components.model.generate import MicroModel
-from hat_components.rl.config import Config
+from hat_components.rl.config import NAMES, Config
 from hat_components.rl.reward import Composed, compose
 from hat_components.rl.rows import FlatRow, flat_row
 from hat_components.rl.values import reasoning_lengths, values_of
@@ -27,6 +27,10 @@ from hat_scenarios.base import Item
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+SCORES = NAMES[:4]
+"""Scores of a turn (hat_scenarios.base.Scores)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class Player:
         self._config, self._codec = config, codec
         self._scenario = load(config.scenario, config.settings)
         plan = config.plan if config.states == "augmented" else None
-        self._states = States(self._scenario, read_harness(harness), plan, config.seed)
+        self._harness = read_harness(harness)
+        self._states = States(self._scenario, self._harness, plan, config.seed)
         rollouts = config.groups * config.group
         self._policy = MicroModel(
             model,
@@ -82,6 +87,24 @@ class Player:
         )
         self._policy.forget()
         return self._gather(played, sum(bool(state.families) for _, state in groups) / len(groups))
+
+    def score(self, model: PreTrainedModel) -> dict[str, float]:
+        """Mean of each of the four scores over the held-out items, greedy, under the harness as it is."""
+        config = self._config
+        items = list(self._scenario.items(config.seed, "dev", config.score_items, config.turns))
+        states = States(self._scenario, self._harness, None, config.seed)
+        policy = MicroModel(
+            model,
+            self._codec,
+            temperature=0.0,
+            rows=len(items),
+            cache_tokens=len(items) * int(model.config.max_position_embeddings),
+        )
+        cases = [(item, states.of(item)) for item in items]
+        short = _Shortened(policy, config.call_tokens)
+        played = play_scored(self._scenario, cases, short, label="rl/score/", batch=len(cases), count=self._count)
+        scores = [score for one in played for score in one.scores]
+        return {name: float(np.mean([getattr(score, name) for score in scores])) for name in SCORES}
 
     def _count(self, text: str) -> int:
         return len(self._codec.encode_text(text))

@@ -36,6 +36,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         checkpoints = checkpoints_of(out, identity, Pace.of(config))
         course = Course(loaded.model, player, config, progress, checkpoints, loaded.codec.tokenizer)
         _train(course)
+        course.score_end()
         return finish(course, loaded, identity, out, progress, config.dtype)
 
 
