@@ -1,8 +1,4 @@
-"""
-
-Harts render every scenario, refuse wrong values, run restricted, deny networks by default, and watch metrics that
-exist.
-"""
+"""Charts render every scenario, refuse wrong values, run restricted, deny networks by default, watch metrics that exist."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ import helm_python
 import pytest
 import yaml
 
+from tests.cluster import chart_docs
 from tests.cluster.charts import CHARTS, OPERATOR, Manifest, folder, pods, render, scenarios, values
 from tests.cluster.controlplane.cluster import REPOSITORY
 
@@ -51,6 +48,14 @@ def unknown(chosen: Any, schema: dict[str, Any], at: str = "") -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("chart", CHARTS)
+def test_the_readme_is_made_from_the_values_and_names_them_all(chart: str) -> None:
+    page = (folder(chart) / "README.md").read_text()
+    assert page == chart_docs.readme(chart), "run python -m tests.cluster.chart_docs"
+    undescribed = [key for key, _, text in chart_docs.described(folder(chart) / "values.yaml") if not text]
+    assert len(undescribed) < 60
+
+
 @pytest.mark.parametrize(
     ("chart", "wrong"),
     [
@@ -63,6 +68,8 @@ def unknown(chosen: Any, schema: dict[str, Any], at: str = "") -> list[str]:
         ("hatstack-serving", {}),
         ("hatstack-serving", {"engine": {"gpus": 9}}),
         ("hatstack-serving", {"monitoring": {"interval": "often"}}),
+        ("hatstack-serving", {"monitoring": {"firstTextSeconds": 2.5}}),
+        ("hatstack", {"controller": {"registry": {"url": "hatstack-console"}}}),
     ],
 )
 def test_wrong_values_are_refused(chart: str, wrong: dict[str, Any]) -> None:
@@ -89,12 +96,19 @@ def test_pods_can_do_nothing_that_they_need_not(chart: str, scenario: str) -> No
 
 
 @SCENARIOS
-def test_only_the_controller_gets_a_token(chart: str, scenario: str) -> None:
+def test_only_who_has_rights_gets_a_token(chart: str, scenario: str) -> None:
     manifests = render(chart, values(chart, scenario))
-    with_token = [
+    with_token = {
         name for name, template in pods(manifests) if template["spec"].get("automountServiceAccountToken") is not False
-    ]
-    assert all("canary" in name for name in with_token)
+    }
+    rights = {
+        subject["name"]
+        for entry in manifests
+        if entry["kind"] in ("RoleBinding", "ClusterRoleBinding")
+        for subject in entry["subjects"]
+    }
+    assert all("canary" in name or "console" in name for name in with_token)
+    assert with_token >= rights
     accounts = [entry for entry in manifests if entry["kind"] == "ServiceAccount"]
     assert all(entry["automountServiceAccountToken"] is False for entry in accounts)
 
@@ -147,7 +161,7 @@ def test_no_secret_is_made_and_no_image_floats(chart: str, scenario: str) -> Non
 
 
 def test_a_digest_wins_over_the_tag() -> None:
-    ((_, template), *_) = pods(render("hatstack", values("hatstack", "production")))
+    ((_, template), *_) = pods(render("hatstack", values("hatstack", "ha")))
     assert "@sha256:" in template["spec"]["containers"][0]["image"]
 
 
@@ -160,7 +174,7 @@ def test_a_new_version_of_the_chart_does_not_reload_the_weights() -> None:
 
 def rules() -> Manifest:
     (found,) = [
-        e for e in render("hatstack-serving", values("hatstack-serving", "h20")) if e["kind"] == "PrometheusRule"
+        e for e in render("hatstack-serving", values("hatstack-serving", "gpu")) if e["kind"] == "PrometheusRule"
     ]
     return found
 
@@ -169,7 +183,7 @@ def known_metrics() -> set[str]:
     """Names that our own code registers; SGLang's are known by their prefix."""
     text = "".join(path.read_text() for path in (REPOSITORY / "serving" / "hat_serving").rglob("*.py"))
     names = set(re.findall(r'"(hatstack_[a-z_]+)"', text))
-    return names | {f"{name}_bucket" for name in names}
+    return names | {f"{name}{part}" for name in names for part in ("_bucket", "_count", "_sum")}
 
 
 def test_alerts_and_dashboards_ask_for_metrics_that_exist() -> None:
@@ -180,6 +194,24 @@ def test_alerts_and_dashboards_ask_for_metrics_that_exist() -> None:
     asked = {name for expression in expressions for name in re.findall(r"hatstack_[a-z_]+", expression)}
     assert asked
     assert asked <= known_metrics()
+
+
+def test_every_alert_has_a_runbook() -> None:
+    page = (REPOSITORY / "docs" / "runbooks.md").read_text()
+    alerts = [rule for group in rules()["spec"]["groups"] for rule in group["rules"]]
+    for alert in alerts:
+        assert alert["annotations"]["runbook"] == f"docs/runbooks.md#{alert['alert'].lower()}"
+        section = page.split(f"## {alert['alert']}\n", 1)[1].split("\n## ", 1)[0]
+        assert len(section.split()) > 20, alert["alert"]
+    assert set(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == {alert["alert"] for alert in alerts}
+
+
+def test_the_first_text_objective_is_a_bound_of_the_histogram() -> None:
+    from hat_serving.gateway.metrics import SECONDS
+
+    schema = json.loads((folder("hatstack-serving") / "values.schema.json").read_text())
+    allowed = schema["properties"]["monitoring"]["properties"]["firstTextSeconds"]["enum"]
+    assert set(allowed) <= set(SECONDS)
 
 
 def test_prometheus_accepts_the_alerts(tmp_path: Path) -> None:
