@@ -194,37 +194,61 @@ def render(
     folder: Folder,
     room: Annotated[Path | None, typer.Option("--room", help="JSON file with the room view.")] = None,
     skill: Annotated[str | None, typer.Option("--skill", help="Show what activating this skill gives.")] = None,
-    cost: Annotated[bool, typer.Option("--cost", help="Show what each part costs, in UTF-8 bytes.")] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="Show what each part costs, in tokens.")] = False,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokenizer",
+            help="tokenizer.json, or a model's folder, to count with.",
+            show_default="an estimate: a quarter of the UTF-8 bytes",
+        ),
+    ] = None,
     output: Output = None,
 ) -> None:
-    """Show what the model reads."""
-    from hat_harness.render import parts_cost, render_skill, render_system, tool_definitions
+    """Show what the model reads: system prompt, worked examples, function definitions; and what each part costs."""
+    from hat_harness.export import openai_message
+    from hat_harness.render import few_shot_messages, parts_cost, render_skill, render_system, tool_definitions
+    from hatstack.cli.harness_look import counter
 
     harness = _load(folder)
     view = _json(room) if room else {}
+    count = counter(tokenizer)
     if skill is not None:
         found = next((one for one in harness.skills if skill in (one.id, one.name)), None)
         if found is None:
             known = ", ".join(one.id for one in harness.skills) or "none"
             raise InputError(f"no skill {skill!r}", place=folder, cure=f"one of: {known}")
         text = render_skill(harness, found)
-        emit({"skill": found.id, "text": text}, text)
+        emit({"skill": found.id, "text": text, "tokens": count(text)}, text)
         return
     text = render_system(harness, view)
-    costs = parts_cost(harness, view, lambda piece: len(piece.encode()))
+    costs = parts_cost(harness, view, count)
+    shots = [openai_message(message) for message in few_shot_messages(harness)]
+    tools = list(tool_definitions(harness))
+    beside = [json.dumps(item, ensure_ascii=False) for item in (*shots, *tools)]
     emit(
         {
             "system": text,
-            "tools": list(tool_definitions(harness)),
-            "cost": [{"part": part, "bytes": size} for part, size in costs],
+            "few_shots": shots,
+            "tools": tools,
+            "counted": "exact" if tokenizer else "estimate",
+            "cost": [{"part": part, "tokens": size} for part, size in costs],
         },
-        lambda: table(("part", "bytes"), [*costs, ("all", sum(size for _, size in costs))]) if cost else text,
+        lambda: (
+            table(("part", "tokens" if tokenizer else "tokens, about"), [*costs, ("all", sum(n for _, n in costs))])
+            if cost
+            else "\n".join([text, *beside])
+        ),
     )
 
 
 @app.command("explain")
 def explain(
     folder: Folder,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Recorded session; what its hooks read comes from a replay.")
+    ] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Which session of a file with many.")] = None,
     context: Annotated[
         Path | None, typer.Option("--context", help="JSON file with the fields that hooks read (reply, skills, …).")
     ] = None,
@@ -232,16 +256,26 @@ def explain(
     reply: Annotated[str | None, typer.Option("--reply", help="Shortcut for the field `reply`.")] = None,
     output: Output = None,
 ) -> None:
-    """Say which hooks would fire over a context, and on which values they decide."""
+    """Say which hooks fired in a recorded session, or would fire over a context, and on which values they decide."""
     from hat_harness.hooks import EVENTS
     from hat_harness.hooks import explain as explain_hook
+    from hatstack.cli.harness_look import explained, read_trace
 
     if event is not None and event not in EVENTS:
         raise UsageError(f"no event {event!r}", place="--event", cure=f"one of: {', '.join(EVENTS)}")
+    if trace is not None and (context is not None or reply is not None):
+        raise UsageError("--trace and another context", place="hat harness explain", cure="give one of them")
+    if session is not None and trace is None:
+        raise UsageError("--session without --trace", place="hat harness explain", cure="give the file of traces")
     harness = _load(folder)
-    fields = {**(_json(context) if context else {}), **({"reply": reply} if reply is not None else {})}
-    hooks = [hook for hook in harness.hooks if event in (None, hook.event)]
-    found = [(hook, explain_hook(hook, fields)) for hook in hooks]
+    known = {hook.id: hook for hook in harness.hooks}
+    if trace is not None:
+        recorded = explained(harness, read_trace(trace, session), str(trace))
+        found = [(known[one.explanation.hook], one.explanation, one.turn) for one in recorded]
+    else:
+        fields = {**(_json(context) if context else {}), **({"reply": reply} if reply is not None else {})}
+        found = [(hook, explain_hook(hook, fields), 0) for hook in harness.hooks]
+    chosen = [one for one in found if event in (None, one[0].event)]
     emit(
         [
             {
@@ -252,19 +286,21 @@ def explain(
                 "fires": told.fires,
                 "error": told.error,
                 "fields": dict(told.fields),
+                **({"turn": turn} if trace else {}),
             }
-            for hook, told in found
+            for hook, told, turn in chosen
         ],
-        lambda: "\n".join(_verdict(hook, told) for hook, told in found) or "no hooks",
+        lambda: "\n".join(_verdict(hook, told, turn) for hook, told, turn in chosen) or "no hooks",
     )
 
 
-def _verdict(hook: Any, told: Any) -> str:
+def _verdict(hook: Any, told: Any, turn: int) -> str:
+    where = f"turn {turn}  " if turn else ""
     lines = [
-        f"{hook.id} ({hook.event}): {'fires -> ' + hook.action if told.fires else 'does not fire'}",
+        f"{where}{hook.id} ({hook.event}): {'fires -> ' + hook.action if told.fires else 'does not fire'}",
         f"  when {hook.when}",
     ]
-    lines += [f"  {name} = {json.dumps(value, ensure_ascii=False)}" for name, value in told.fields.items()]
+    lines += [f"  {name} = {json.dumps(value, ensure_ascii=False, default=str)}" for name, value in told.fields.items()]
     if told.error:
         lines.append(f"  error, which counts as firing: {told.error}")
     return "\n".join(lines)

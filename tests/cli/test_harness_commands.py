@@ -94,6 +94,34 @@ def test_show_and_render_give_the_parts_and_what_the_model_reads(hat: Hat) -> No
     assert cost[-1].split()[0] == "all"
 
 
+def test_render_shows_all_that_the_model_sees_and_counts_by_its_tokenizer(
+    hat: Hat, folder: Path, tmp_path: Path
+) -> None:
+    head = folder / "harness.yaml"
+    head.write_text(head.read_text() + "\nlayout:\n  tools: schema\n" if "layout:" not in head.read_text() else "")
+    shown = hat("harness", "render", folder, "--output", "json").json()
+    text = hat("harness", "render", folder).out
+    assert shown["tools"]
+    assert all(json.dumps(tool, ensure_ascii=False) in text for tool in shown["tools"])
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    made = tmp_path / "model"
+    made.mkdir()
+    count = Tokenizer(models.BPE())
+    count.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    count.train_from_iterator([text], trainers.BpeTrainer(vocab_size=400, show_progress=False))
+    count.save(str(made / "tokenizer.json"))
+    exact = hat("harness", "render", folder, "--tokenizer", made, "--output", "json").json()
+    assert (exact["counted"], shown["counted"]) == ("exact", "estimate")
+    skills = {one["part"]: one["tokens"] for one in exact["cost"]}
+    name = exact["tools"][1]["function"]["name"]
+    written = json.dumps(exact["tools"][1], ensure_ascii=False)
+    assert skills[f"definitions/{name}"] == len(count.encode(written, add_special_tokens=False).ids)
+    (made / "tokenizer.json").write_text("{}")
+    assert hat("harness", "render", folder, "--tokenizer", made).code == 3
+    assert hat("harness", "render", folder, "--tokenizer", tmp_path / "none").code == 3
+
+
 def test_diff_speaks_of_meaning_and_check_decides_the_exit_code(hat: Hat, folder: Path) -> None:
     same = hat("harness", "diff", "live-commerce", folder, "--check")
     assert (same.code, same.out.strip()) == (0, "no difference")
@@ -134,3 +162,63 @@ def test_explain_says_which_hooks_fire_on_which_values(hat: Hat, tmp_path: Path)
     assert hat("harness", "explain", "live-commerce", "--event", "nope").code == 2
     context.write_text("[]")
     assert hat("harness", "explain", "live-commerce", "--context", context).code == 3
+
+
+def recorded(name: str) -> Any:
+    """A session of two turns under a shipped harness: the first reply is sent back, the second stands."""
+    from hat_harness.events import ModelOutput, ViewerMessage
+    from hat_harness.load import load_harness
+    from hat_harness.session import Session
+
+    session = Session(load_harness(paths.harness(name)), session_id="v.1", room={"list": ["mug"]}, now=5.0)
+    for text in ("hello", "and ?"):
+        actions = session.handle(ViewerMessage((text,)))
+        while session.state == "model":
+            actions = session.handle(ModelOutput(actions[0].call_id, "dear friend , it is 12 . thanks for watching"))
+    return session.trace
+
+
+def test_explain_tells_of_a_recorded_session_which_hooks_fired_and_why(hat: Hat, tmp_path: Path) -> None:
+    from hat_harness.tape import dump
+
+    trace = recorded("live-commerce")
+    tape, daily = tmp_path / "tape.jsonl", tmp_path / "2026-05-01.jsonl"
+    tape.write_bytes(dump(trace))
+    half = next(i for i, entry in enumerate(trace.entries) if entry.turn == 2)
+    pieces = [trace.entries[:half], trace.entries[half:]]
+    other = trace.model_copy(update={"session": "other", "entries": ()})
+    lines = [trace.model_copy(update={"entries": piece, "segments": trace.segments[-1:]}) for piece in pieces]
+    daily.write_text("\n".join(one.model_dump_json() for one in (lines[0], other, lines[1])) + "\n")
+    asked = ("harness", "explain", "live-commerce", "--event", "stop", "--trace")
+    told = hat(*asked, tape, "--output", "json").json()
+    verdicts = [
+        (entry.turn, entry.data["hook"], entry.data["fired"]) for entry in trace.entries if entry.kind == "hook"
+    ]
+    by_hook = {(one["turn"], one["hook"], one["fires"]) for one in told}
+    assert set(verdicts) <= by_hook
+    fired = next(one for one in told if one["hook"] == "grounded_numbers")
+    assert (fired["fires"], fired["fields"]["numbers"]) == (True, ["12"])
+    assert hat(*asked, daily, "--session", "v.1", "--output", "json").json() == told
+    assert "turn 1  grounded_numbers (stop): fires -> require" in hat(*asked, tape).out
+
+
+def test_a_trace_that_does_not_belong_here_is_told(hat: Hat, tmp_path: Path) -> None:
+    from hat_harness.tape import dump
+
+    tape = tmp_path / "tape.jsonl"
+    tape.write_bytes(dump(recorded("live-commerce")))
+    foreign = hat("harness", "explain", "react-baseline", "--trace", tape)
+    assert (foreign.code, "recorded under live-commerce" in foreign.err) == (3, True)
+    for text, said in (("", "no trace"), ("[1]", "no trace"), ("{", "no trace"), ('{"format": "x"}', "no trace")):
+        tape.write_text(text)
+        done = hat("harness", "explain", "live-commerce", "--trace", tape)
+        assert (done.code, said in done.err) == (3, True), text
+    assert hat("harness", "explain", "live-commerce", "--trace", tmp_path / "none").code == 3
+    assert hat("harness", "explain", "live-commerce", "--trace", tape, "--reply", "x").code == 2
+    assert hat("harness", "explain", "live-commerce", "--session", "x").code == 2
+    changed = recorded("live-commerce")
+    first = next(i for i, entry in enumerate(changed.entries) if entry.type == "ModelOutput")
+    entry = changed.entries[first].model_copy(update={"data": {**changed.entries[first].data, "content": "no"}})
+    bent = changed.model_copy(update={"entries": (*changed.entries[:first], entry, *changed.entries[first + 1 :])})
+    tape.write_bytes(dump(bent))
+    assert hat("harness", "explain", "live-commerce", "--trace", tape).code == 1
