@@ -40,7 +40,7 @@ class Size:
     """Test items, of three turns each."""
     instructions: int = 1000
     """Prompts of t4m."""
-    bfcl_tokens: int = 1_500_000
+    bfcl_tokens: int = 800_000
     """Of each arm's training on the held-in half of BFCL."""
 
 
