@@ -34,7 +34,7 @@ GO_ON = (
     "WHERE workspace = ? AND id = ? AND turns = ?"
 )
 BEGIN = (
-    "INSERT INTO conversation (workspace, id, unit, arm, \"release\", harness, room, history, turns, updated_at) "
+    'INSERT INTO conversation (workspace, id, unit, arm, "release", harness, room, history, turns, updated_at) '
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 )
 TURN = (
@@ -137,41 +137,45 @@ class Journal:
         return group, True
 
     def _write(self, group: list[_Work]) -> None:
+        """One transaction; in a group of several each turn has a savepoint, so that it fails alone."""
+        alone = len(group) == 1
         try:
             with self._database.write() as tx:
                 for work in group:
-                    work.result = self._one(tx, work)
+                    if not alone:
+                        tx.exec_driver_sql("SAVEPOINT turn")
+                    try:
+                        work.result = self._one(tx, work)
+                    except (PlatformError, DatabaseError) as error:
+                        if alone:
+                            raise
+                        tx.exec_driver_sql("ROLLBACK TO SAVEPOINT turn")
+                        work.result = _fault(error)
         except Exception as error:  # whatever the database did, none of the group is stored and every turn is told so
-            fault = error if isinstance(error, PlatformError) else StoreError(f"not stored ({type(error).__name__})")
             for work in group:
-                work.result = fault
+                work.result = _fault(error)
 
-    def _one(self, tx: Connection, work: _Work) -> Stored | Exception:
+    def _one(self, tx: Connection, work: _Work) -> Stored:
         head, at, number = work.head, clock.text(clock.now()), work.head.turns + 1
         mine = (self._workspace, head.id)
         under = (head.arm, head.release, head.harness)
-        if work.also is not None:
-            tx.exec_driver_sql("SAVEPOINT turn")
         if head.turns:
             stored = tx.exec_driver_sql(self._go_on, (*under, number, at, *mine, head.turns)).rowcount
         else:
             began = (_json(dict(head.room)), _json(head.history))
             stored = tx.exec_driver_sql(self._begin, (*mine, head.unit, *under, *began, number, at)).rowcount
-        if stored:
+        if stored == 1:
             row = (*mine, number, _json(list(work.events)), head.harness)
             stored = tx.exec_driver_sql(self._turn, row).rowcount
-            if not stored:  # the head said n turns and the turn n + 1 is there: a store that was restored in part
-                raise StoreError(f"conversation {head.id} has a turn that its head does not know")
         if stored != 1:
-            return MovedError(f"conversation {head.id} went on elsewhere", cure="send the message again")
+            raise MovedError(f"conversation {head.id} went on elsewhere", cure="send the message again")
         if work.also is not None:
-            try:
-                work.also(tx)
-            except (PlatformError, DatabaseError) as error:
-                tx.exec_driver_sql("ROLLBACK TO SAVEPOINT turn")
-                fault = StoreError(f"what belongs to the turn was not stored ({type(error).__name__})")
-                return error if isinstance(error, PlatformError) else fault
+            work.also(tx)
         return replace(head, turns=number)
+
+
+def _fault(error: Exception) -> PlatformError:
+    return error if isinstance(error, PlatformError) else StoreError(f"the turn is not stored ({type(error).__name__})")
 
 
 def _tell(group: list[_Work]) -> None:
@@ -182,7 +186,7 @@ def _tell(group: list[_Work]) -> None:
         if isinstance(work.result, Stored):
             work.done.set_result(work.result)
         else:
-            work.done.set_exception(work.result or StoreError("the turn was not written"))
+            work.done.set_exception(work.result or StoreError("the turn is not stored"))
 
 
 def _json(value: Any) -> str:
