@@ -27,20 +27,24 @@ TRUE, FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 def database_url(given: str, data: Path, environment: Mapping[str, str] | None = None) -> str:
     """The database's URL: as given without a password, else from the environment or its file, else a file in `data`."""
-    env = os.environ if environment is None else environment
-    url = given or secret(DATABASE, env) or f"sqlite:///{data / 'registry.db'}"
+    return secret_url(given, DATABASE, environment) or f"sqlite:///{data / 'registry.db'}"
+
+
+def secret_url(given: str, name: str, environment: Mapping[str, str] | None = None) -> str:
+    """A database's URL as given without a password, else from variable `name` or its file; "" where neither is set."""
+    url = given or secret(name, environment)
+    if not url:
+        return ""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise InvalidError(
-            "the database's URL cannot be read", cure="sqlite:///FILE or postgresql+psycopg://…"
+            "a database's URL cannot be read", place=name, cure="sqlite:///FILE or postgresql+psycopg://…"
         ) from None
     if given and parsed.password is not None:
-        raise InvalidError(
-            "a password on the command line can be seen by everybody", cure=f"put the URL into {DATABASE}"
-        )
+        raise InvalidError("a password on the command line can be seen by everybody", cure=f"put the URL into {name}")
     if parsed.drivername in {"postgres", "postgresql"}:
-        url = parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        return parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     return url
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hatstack import paths
+from hatstack.cli import prompts
 from hatstack.cli.failure import ConflictError
 from hatstack.cli.output import DryRun, Output, emit, table
 from hatstack.cli.remote import DEFAULT, RegistryUrl, Remote, part
@@ -30,6 +31,7 @@ def add(app: typer.Typer) -> None:
         ("rollback", rollback),
     ):
         app.command(name)(command)
+    prompts.add(app)
 
 
 def push(
@@ -88,7 +90,7 @@ def pull(
     if harness_digest(parse(files)) != found["digest"]:
         raise DigestError(f"the registry sent other content than {found['digest']}", place=registry)
     if not dry_run:
-        _write(files, target)
+        write_files(files, target)
     keys = ("name", "number", "digest", "author", "message", "created_at")
     emit(
         {key: found[key] for key in keys} | {"folder": str(target), "changed": not dry_run},
@@ -218,7 +220,8 @@ def _line(found: dict[str, Any]) -> str:
     return f"{found['pointer']} of {found['name']} -> {found['to_digest'][7:19]}"
 
 
-def _write(files: dict[str, bytes], target: Path) -> None:
+def write_files(files: dict[str, bytes], target: Path) -> None:
+    """A folder with `files`, whole or not at all."""
     import tempfile
 
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -26,12 +26,15 @@ def build() -> typer.Typer:
         data,
         doctor,
         evolve,
+        experiment,
         harness,
         harness_registry,
         judge,
         ledger,
         model,
         pipeline,
+        registry,
+        release,
         run,
         scenario,
         stack,
@@ -51,6 +54,7 @@ def build() -> typer.Typer:
     stack.add(app)
     doctor.add(app)
     harness_registry.add(harness.app)
+    release.add(ledger.releases)
     nouns = {
         "harness": harness.app,
         "data": data.app,
@@ -60,8 +64,10 @@ def build() -> typer.Typer:
         "scenario": scenario.app,
         "cache": cache.app,
         "ledger": ledger.app,
+        "registry": registry.app,
         "release": ledger.releases,
         "canary": canary.app,
+        "experiment": experiment.app,
         "account": account.app,
     }
     for name, noun in nouns.items():

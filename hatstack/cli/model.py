@@ -1,4 +1,4 @@
-"""`hat model list|show`: registered models. They live in MLflow's registry; nothing here keeps a copy."""
+"""`hat model list|show|aliases`: registered models. They live in MLflow's registry; nothing here keeps a copy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hatstack import paths
-from hatstack.cli.failure import InputError, UnavailableError
-from hatstack.cli.output import Output, RunsDir, emit, table
+from hatstack.cli.failure import CheckError, InputError, UnavailableError
+from hatstack.cli.output import DryRun, Output, RunsDir, emit, table
+from hatstack.cli.remote import DEFAULT, RegistryUrl, Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,29 @@ def show(
             ]
         ),
     )
+
+
+@app.command("aliases")
+def aliases(
+    follow: Annotated[bool, typer.Option("--follow", help="Put MLflow's aliases where the ledger says.")] = False,
+    registry: RegistryUrl = DEFAULT,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Compare MLflow's aliases with the ledger, through the registry's server; exit code 1 when they differ."""
+    remote = Remote(registry)
+    body = remote.post("/mlflow/follow") if follow and not dry_run else remote.get("/mlflow/aliases")
+    rows = [(one["model"], one["alias"], one["subject"] or "-", one["state"], one["message"]) for one in body["items"]]
+    emit(
+        {"changed": False, **body},
+        lambda: (
+            table(("model", "alias", "pointer", "state", "what it says"), rows) if rows else "no pointer of a model yet"
+        ),
+    )
+    if body["drift"]:
+        raise CheckError(
+            f"{body['drift']} aliases differ from the ledger", place=body["mlflow"], cure="hat model aliases --follow"
+        )
 
 
 def _client(runs_dir: Path | None, uri: str) -> AbstractContextManager[Any]:

@@ -57,7 +57,7 @@ def registered(mlflow: Mlflow, model: str, *digests: str) -> None:
     with mlflow.asked() as client:
         client.create_registered_model(model)
         for digest in digests:
-            client.create_model_version(model, "file:///nowhere", tags={"hatstack.model": digest})
+            client.create_model_version(model, "s3://models/nowhere", tags={"hatstack.model": digest})
 
 
 def moved(place: Place, kind: pointers.Kind, name: str, pointer: str, digest: str) -> None:
