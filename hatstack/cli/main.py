@@ -19,6 +19,7 @@ from hatstack.cli.pending import add_pending
 def build() -> typer.Typer:
     """The whole application."""
     from hatstack.cli import (
+        ablate,
         account,
         cache,
         canary,
@@ -51,6 +52,7 @@ def build() -> typer.Typer:
     run.add(app)
     compare.add(app)
     evolve.add(app)
+    ablate.add(app)
     stack.add(app)
     doctor.add(app)
     harness_registry.add(harness.app)

@@ -16,7 +16,10 @@ def paper(root: Path, item: str | None, harness: str, profile: Path | None) -> N
     from hat_components.paper.page import page_html
     from hat_components.paper.sources import Sources
 
-    sources = Sources.scan([root], harness=paths.harness(harness), profile=profile)
+    shared = Path("docs") / "results"  # rows of `hat ablate` from any machine
+    sources = Sources.scan(
+        [root, *([shared] if shared.is_dir() else [])], harness=paths.harness(harness), profile=profile
+    )
     if item is None:
         found = [render(ident, sources) for ident in items()]
         rows = [(one.id, one.title, one.state, "; ".join(need.how for need in one.missing)) for one in found]

@@ -10,7 +10,6 @@ import typer
 from hat_harness.errors import Kind, PlatformError
 
 PENDING: dict[str, str] = {
-    "ablate": "measure what each stage of training adds",
     "train plan": "plan what a training job needs",
     "loadtest run": "load-test a release",
     "loadtest replay": "replay recorded traffic",

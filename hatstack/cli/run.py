@@ -86,15 +86,15 @@ def run(  # each parameter is an option of the command line
         cache=paths.cache_dir(root) if cache else None,
         quiet=as_json(),
         runner="kfp" if runner is Runner.KFP else "local",
-        on_open=_announce,
+        on_open=announce,
         environment={"MLFLOW_TRACKING_URI": paths.mlflow_uri(root)},
     )
     if resume and not (profile or overrides or data or harness):
         job = None
     else:
-        job = _job(profile or DEFAULT_PROFILE, list(overrides or ()), data, purpose, harness)
+        job = job_of(profile or DEFAULT_PROFILE, list(overrides or ()), data, purpose, harness)
     if dry_run:
-        _show_plan(root, resume, job, options)
+        show_plan(root, resume, job, options)
         return
     if resume:
         folder = runner_module.resume(resume, root, options, job)
@@ -104,7 +104,7 @@ def run(  # each parameter is an option of the command line
     _finish(folder)
 
 
-def _announce(folder: RunFolder) -> None:
+def announce(folder: RunFolder) -> None:
     say(f"run {folder.id} in {folder.path}")
 
 
@@ -123,7 +123,7 @@ def _check(  # what the options may not contradict
         raise UsageError("--purpose says what --data may be used for", place="hat run", cure="add --data FILE")
 
 
-def _job(profile: str, overrides: list[str], data: Path | None, purpose: str | None, harness: str | None) -> Job:
+def job_of(profile: str, overrides: list[str], data: Path | None, purpose: str | None, harness: str | None) -> Job:
     from hat_pipelines import plan
     from hat_pipelines import profile as profiles
 
@@ -160,7 +160,7 @@ def _slug(path: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:64] or "data"
 
 
-def _show_plan(root: Path, resume: str | None, job: Job | None, options: Options) -> None:
+def show_plan(root: Path, resume: str | None, job: Job | None, options: Options) -> None:
     from hat_pipelines import run as runner_module
 
     planned = runner_module.preview(root, resume, job, options)
@@ -283,8 +283,8 @@ def evaluate(  # each parameter is an option of the command line
     loaded = profiles.load(paths.profile(profile), chosen)
     inputs = {"harness": paths.harness(harness or loaded.harness), **({} if model is None else {"model": model})}
     job = plan.job(loaded, inputs)
-    options = runner_module.Options(name=name or "", cache=paths.cache_dir(root), quiet=as_json(), on_open=_announce)
+    options = runner_module.Options(name=name or "", cache=paths.cache_dir(root), quiet=as_json(), on_open=announce)
     if dry_run:
-        _show_plan(root, None, job, options)
+        show_plan(root, None, job, options)
         return
     _finish(runner_module.start(job, root, options))

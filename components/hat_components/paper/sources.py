@@ -25,6 +25,7 @@ FILES = {
     "loadtest.json": "loadtest",
     "experiment.json": "experiment",
     "run.json": "run",
+    "ablation.jsonl": "ablation",
 }
 """Name of a result file → its kind."""
 DEPTH = 8
