@@ -24,11 +24,13 @@ from hat_console.pages import (
     harnesses,
     history,
     labels,
+    models,
     people,
     pipelines,
     proposals,
     releases,
     runs,
+    webhooks,
 )
 from hat_console.session import Sessions, check_change
 from hat_console.view import Views, wants_json
@@ -135,6 +137,8 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
         runs,
         experiments,
         chat,
+        models,
+        webhooks,
     ):
         app.include_router(pages.router, include_in_schema=False)
     for resources in (canaries, evaluations, labels, pipelines, runs, experiments, chat):

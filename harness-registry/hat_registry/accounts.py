@@ -166,6 +166,17 @@ def take(tx: Connection, actor: Actor, name: str, role: Role, harness: str = "*"
         )
 
 
+def change_password(tx: Connection, actor: Actor, old: str, new: str) -> None:
+    """Change the actor's own password. A token cannot: who finds one must not take the account over."""
+    if actor.scopes is not None:
+        raise ForbiddenError("a token cannot change a password", cure="sign in on the console")
+    sign_in(tx, actor.account, old, actor.workspace)
+    if len(new) < MINIMUM_PASSWORD:
+        raise InvalidError("the password is too short", cure=f"use at least {MINIMUM_PASSWORD} characters")
+    tx.execute(update(account).where(account.c.id == actor.account).values(password=_hasher.hash(new)))
+    ledger.append(tx, actor.workspace, actor.account, "account", actor.account, {"change": "password"})
+
+
 def set_active(tx: Connection, actor: Actor, name: str, active: bool) -> bool:
     """Shut an account out, or let it in again; its sessions and tokens end at once. False when nothing changed."""
     actor.require("accounts")

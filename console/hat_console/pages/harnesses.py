@@ -20,9 +20,15 @@ EDITABLE = (".md", ".yaml", ".json", ".txt")
 
 
 @router.get("/")
-async def home(request: Request, view: Page, actor: CurrentActor, registry: CurrentRegistry) -> Response:
-    """What runs now, what waits, what happened last."""
-    return view.page(request, "overview.html", await overview.overview(actor, registry))
+async def home(
+    request: Request,
+    view: Page,
+    actor: CurrentActor,
+    registry: CurrentRegistry,
+    upto: int | None = Query(None, ge=0, le=2**53),
+) -> Response:
+    """What runs now, what waits, what happened last; `upto`: as of a row of the ledger."""
+    return view.page(request, "overview.html", await overview.overview(actor, registry, upto))
 
 
 @router.get("/harnesses")

@@ -21,14 +21,16 @@ async def rows(
     subject: str = "",
     account: str = "",
     until: str = "",
-    after: int = Query(0, ge=0),
+    after: int = Query(0, ge=0, le=api.MOST),
+    upto: int | None = Query(None, ge=0, le=api.MOST),
 ) -> Response:
-    """Rows, newest first; `until` is the as-of time."""
+    """Rows, newest first, and what stood after row `upto` or at the time `until`."""
     body = await api.list_rows(
-        actor, registry, kind or None, subject or None, account or None, until or None, after, 100, True
+        actor, registry, kind or None, subject or None, account or None, until or None, after, 100, True, upto
     )
     filters = {"kind": kind, "subject": subject, "account": account, "until": until}
-    return view.page(request, "ledger.html", body, filters=filters)
+    stood = await api.state(actor, registry, upto, until or None)
+    return view.page(request, "ledger.html", body, filters=filters, stood=stood)
 
 
 @router.get("/ledger/verify")

@@ -23,6 +23,7 @@ from hat_registry.api.routes import (
     harness,
     history,
     mlflow,
+    model,
     overview,
     proposal,
     release,
@@ -120,7 +121,7 @@ def create_app(
     problem.install(app)
     # Before the described routes: the same answers, for programs that ask many times a second.
     app.router.routes[:0] = fast.routes("/api/v1")
-    for routes in (overview, harness, proposal, history, release, account, canary, watch, webhook, mlflow):
+    for routes in (overview, harness, proposal, history, release, account, canary, watch, webhook, mlflow, model):
         app.include_router(routes.router, prefix="/api/v1")
 
     @app.get("/healthz", include_in_schema=False)

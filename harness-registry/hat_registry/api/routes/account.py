@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from hat_registry import accounts
+from hat_registry import accounts, invitations
 from hat_registry.api.access import CurrentActor, CurrentRegistry
 
 router = APIRouter(tags=["account"])
@@ -37,6 +37,29 @@ class NewToken(BaseModel):
     label: str = Field(min_length=1, max_length=256)
     scopes: list[accounts.Permission] = Field(min_length=1)
     days: Annotated[int, Field(ge=1, le=3650)] | None = 90
+
+
+class NewInvitation(BaseModel):
+    """Body that makes a one-time link."""
+
+    model_config = ConfigDict(extra="forbid")
+    role: accounts.Role
+    hours: int = Field(default=invitations.HOURS, ge=1, le=24 * 30)
+
+
+class Standing(BaseModel):
+    """Body that shuts an account out or lets it in again."""
+
+    model_config = ConfigDict(extra="forbid")
+    active: bool
+
+
+class NewPassword(BaseModel):
+    """Body that changes one's own password."""
+
+    model_config = ConfigDict(extra="forbid")
+    old: str = Field(max_length=1024)
+    new: str = Field(max_length=1024)
 
 
 @router.get("/me")
@@ -75,6 +98,30 @@ def give_role(name: str, body: NewGrant, actor: CurrentActor, registry: CurrentR
     with registry.database.write() as tx:
         accounts.give(tx, actor, name, body.role, body.harness)
     return {"account": name, **body.model_dump()}
+
+
+@router.post("/invitations", status_code=201)
+def invite(body: NewInvitation, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """A link that makes one account with a role; its secret is in this answer and nowhere else."""
+    with registry.database.write() as tx:
+        secret = invitations.invite(tx, actor, body.role, hours=body.hours)
+    return {"role": body.role, "hours": body.hours, "link": f"/setup?link={secret}"}
+
+
+@router.put("/accounts/{name}/active")
+def set_standing(name: str, body: Standing, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Shut an account out, or let it in again: its sessions and tokens end at once."""
+    with registry.database.write() as tx:
+        changed = accounts.set_active(tx, actor, name, body.active)
+    return {"account": name, "active": body.active, "changed": changed}
+
+
+@router.put("/me/password")
+def change_password(body: NewPassword, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Change one's own password; tokens cannot."""
+    with registry.database.write() as tx:
+        accounts.change_password(tx, actor, body.old, body.new)
+    return {"account": actor.account, "changed": True}
 
 
 @router.delete("/accounts/{name}/grants/{role}")

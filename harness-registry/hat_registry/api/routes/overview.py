@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from hat_harness.render import parts_cost, render_system
 from hat_harness.segments import estimate
 from hat_harness.spec import Harness
-from hat_registry import evidence, ledger, pointers, proposals
+from hat_registry import evidence, ledger, mutes, pointers, proposals
 from hat_registry.api.access import CurrentActor, CurrentRegistry
 from hat_registry.api.routes import history
 from hat_registry.registry import plain
@@ -33,6 +33,7 @@ async def overview(
             for state in ("open", "approved")
             for one in proposals.listing(tx, actor.workspace, state=state, only=only)
         ]
+        silenced = sorted(mutes.rooms(tx, actor.workspace))
         rows = ledger.rows(tx, actor.workspace, newest_first=True, limit=5, upto=stood["upto"], only=only)
     for one in waiting:
         one["waits_for_you"] = (
@@ -43,7 +44,8 @@ async def overview(
         "pointers": stood["pointers"][:50],
         "proposals": waiting,
         "ledger": [plain(row) for row in rows],
-        "muted": stood["muted"],
+        "muted": silenced,
+        "muted_then": stood["muted"],
         **bounds,
     }
 

@@ -49,9 +49,9 @@ def add_webhook(request: Request, body: NewWebhook, actor: CurrentActor, registr
 
 @router.get("/webhooks/{identity}")
 async def get_webhook(identity: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
-    """One webhook."""
+    """One webhook with the newest of its deliveries."""
     with registry.database.read() as tx:
-        return webhooks.get(tx, actor, identity)
+        return {**webhooks.get(tx, actor, identity), "deliveries": webhooks.deliveries(tx, actor, identity)}
 
 
 @router.put("/webhooks/{identity}")
