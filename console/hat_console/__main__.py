@@ -9,9 +9,11 @@ from pathlib import Path
 
 import uvicorn
 
+from hat_console import entry
 from hat_console.app import ConsoleSettings, create_app
 from hat_pipelines.desk.catalogue import Catalogue
 from hat_pipelines.desk.desk import Desk, Settings
+from hat_registry import logs
 from hat_registry.mlflow_link import Follower, Mlflow
 from hat_registry.registry import Registry
 from hat_registry.settings import database_url, take_defaults
@@ -49,9 +51,11 @@ def main() -> None:
     parser.add_argument("--tracking", default="", help="MLflow's tracking URI for the steps of runs")
     parser.add_argument("--mlflow", default="", help="URL of MLflow's pages, for links")
     parser.add_argument("--remote", action="append", default=[], metavar="KEY=VALUE", help="a cluster for runs: docs")
+    entry.add_options(parser)
     given = take_defaults(parser, "HATSTACK_CONSOLE_").parse_args()
     if given.open and given.host not in {"127.0.0.1", "::1", "localhost"}:
         parser.error("--open is for loopback; make an account instead")
+    logs.install()
     given.data.mkdir(parents=True, exist_ok=True)
     registry = Registry.open(database_url(given.database, given.data), given.blobs or given.data / "blobs")
     follower = _follower(registry, given)
@@ -65,13 +69,20 @@ def main() -> None:
         gateway=given.gateway,
         gateway_token=given.gateway_token,
         links=_links(given),
+        oidc=entry.oidc(given),
+        outbound=entry.outbound(given),
+        send_webhooks=not given.no_webhooks,
+        log_requests=given.log_requests,
     )
     desk = _desk(registry, given)
     if desk is not None:
         desk.start()
     if follower is not None:
         follower.start()
-    uvicorn.run(create_app(registry, settings, desk), host=given.host, port=given.port, log_level="warning")
+    entry.announce(registry, given)
+    app = create_app(registry, settings, desk)
+    # Logs are ours; open event streams must not keep a server from stopping.
+    uvicorn.run(app, host=given.host, port=given.port, log_config=None, access_log=False, timeout_graceful_shutdown=3)
     if desk is not None:
         desk.stop()
     if follower is not None:
