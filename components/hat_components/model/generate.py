@@ -194,7 +194,7 @@ class MicroModel:
         seed: int = 1,
         precision: Precision = "float32",
         rows: int = 64,
-        cache_tokens: int = 200_000,
+        cache_tokens: int = 100_000,
     ) -> None:
         """`temperature` 0 is greedy; `rows` is the batch size; at most `cache_tokens` tokens stay cached over calls."""
         self.codec = codec
@@ -216,7 +216,7 @@ class MicroModel:
         seed: int = 1,
         precision: Precision = "float32",
         rows: int = 64,
-        cache_tokens: int = 200_000,
+        cache_tokens: int = 100_000,
     ) -> MicroModel:
         """Load a model folder of the base or sft step. Raises InputError."""
         codec = Codec(load_tokenizer(folder))

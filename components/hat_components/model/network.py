@@ -31,6 +31,7 @@ class Cache:
         layers, heads, dim = self._shape
         size = 2 * layers * rows * heads * positions * dim
         if self._buffer.numel() < size:
+            self._buffer = self.store = torch.zeros(0)  # the old one goes before the new one comes
             self._buffer = torch.zeros(size)
         self.store = self._buffer[:size].view(2, layers, rows, heads, positions, dim)
 
