@@ -11,7 +11,8 @@ export MALLOC_MMAP_THRESHOLD_ := 1073741824
 export MALLOC_TRIM_THRESHOLD_ := 17179869184
 
 .DEFAULT_GOAL := help
-.PHONY: help pins run base report setup setup-dev deps test test-all test-cluster control-plane cluster-up cluster-down sglang-env lint format bench bench-hat clean
+IMAGES ?= control trainer
+.PHONY: help images pins run base report setup setup-dev deps test test-all test-cluster control-plane cluster-up cluster-down sglang-env lint format bench bench-hat clean
 
 help: ## List the tasks
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z_-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,8 +52,13 @@ deps: ## System packages that the tests use (Debian, as root); elsewhere says wh
 	@sh tests/deps.sh
 
 ##@ Check it
-test: deps setup-dev lint ## Every test of the default set, with all set-up
-	$(BIN)/python -m pytest -m "not matrix and not cluster and not sglang"
+# CLUSTER=1 takes the quick ones of the cluster tests into the default set where they can run: they need Go once, to build.
+test: deps setup-dev lint ## Every test of the default set, with all set-up; CLUSTER=1 with a real Kubernetes too
+	@if [ -n "$(CLUSTER)" ] && $(BIN)/python -m tests.cluster.controlplane can; then \
+		$(MAKE) control-plane && $(BIN)/python -m pytest -m "not matrix and not sglang"; \
+	else \
+		$(BIN)/python -m pytest -m "not matrix and not cluster and not sglang"; \
+	fi
 
 test-all: deps setup-dev lint ## The slower matrices too
 	$(BIN)/python -m pytest
@@ -76,6 +82,9 @@ bench: setup-dev ## Speed and memory, as interleaved ratios; BENCH=name runs one
 
 bench-hat: setup-dev ## The main job measured on three seeds, about an hour on two idle cores; goes on where it stopped
 	$(BIN)/python -m bench.hat --results docs/results.md $(ARGS)
+
+images: setup ## Container images with docker, podman or buildah; IMAGES="control trainer", BASE, TAG
+	serving/images/build.sh $(IMAGES)
 
 ##@ A Kubernetes of one's own
 control-plane: setup-dev ## Build Kubernetes, etcd and KServe's controllers from Go modules (once; about ten minutes)

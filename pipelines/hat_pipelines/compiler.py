@@ -28,7 +28,7 @@ def render(profile: Profile) -> dict[str, str]:
     Configs hold what the profile sets; defaults are those of the image, whose tag is the version of this package.
     """
     dag = profile.dag()
-    configs = {step.name: profile.config(step).model_dump(mode="json", exclude_unset=True) for step in dag.steps}
+    configs = {step.name: profile.config(step).model_dump(mode="json", exclude_unset=True) for step in dag.every()}
     stem = f"{dag.name}-{profile.name}"
     head = f"# hat pipeline compile {dag.name} --profile {profile.name}\n"
     return {

@@ -143,20 +143,21 @@ class Dag(Node):
     @model_validator(mode="after")
     def _consistent(self) -> Dag:
         _check_names(self)
-        for step in self._all():
+        for step in self.every():
             _check_needs(self, step)
         self.order()
         return self
 
-    def _all(self) -> Iterable[Step]:
+    def every(self) -> tuple[Step, ...]:
+        """The steps and, last, the exit handler."""
         return (*self.steps, *((self.on_exit,) if self.on_exit else ()))
 
     def step(self, name: str) -> Step:
         """The step called `name`; DagError names the nearest one if there is none."""
-        for step in self._all():
+        for step in self.every():
             if step.name == name:
                 return step
-        known = [step.name for step in self._all()]
+        known = [step.name for step in self.every()]
         raise DagError(f"no step {name!r} in pipeline {self.name}", place=self.name, cure=suggest(name, known))
 
     def order(self) -> tuple[str, ...]:
@@ -207,7 +208,8 @@ class Dag(Node):
 
 def parents(step: Step) -> set[str]:
     """Names of the steps that `step` waits for."""
-    names = {source(need)[0] for need in step.needs.values()} - {INPUT}
+    needs = {need.format(item=item) for need in step.needs.values() for item in step.foreach or ("",)}
+    names = {source(need)[0] for need in needs} - {INPUT}
     return names | ({step.when.step} if step.when else set())
 
 
@@ -226,7 +228,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def _check_names(dag: Dag) -> None:
     seen: set[str] = set()
-    for step in dag._all():
+    for step in dag.every():
         if not STEP_NAME.match(step.name) or step.name in (INPUT, ENTRY):
             raise DagError(f"{step.name!r} is no step name", place=dag.name, cure="lower case words joined by -")
         if step.name in seen:

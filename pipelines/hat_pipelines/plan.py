@@ -81,7 +81,7 @@ def job(profile: Profile, inputs: Mapping[str, Path], *, imported: bool = False)
         if not path.exists():
             raise DagError(f"input {name!r} does not exist", place=str(path), cure="check the path")
     brought = {name: Brought(path.resolve(), digest_path(path)) for name, path in inputs.items()}
-    configs = {step.name: profile.config(step) for step in dag.steps}
+    configs = {step.name: profile.config(step) for step in dag.every()}
     return Job(dag, profile.resolved(dag), configs, brought)
 
 

@@ -18,6 +18,7 @@ from hat_components.step import StepConfig
 from hat_harness.errors import Problem
 from hat_pipelines import components, dags
 from hat_pipelines.dag import Dag, Resources, Secret, Step, Volume, suggest
+from hat_pipelines.dags.train import BRANCHES
 from hat_pipelines.errors import DagError, ProfileError
 from hat_pipelines.yamltext import Document, parse
 
@@ -74,6 +75,10 @@ class Profile(Part):
     """Name of a shipped harness, or a folder."""
     seed: int = 1
     arms: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")], ...] = ("naive", "hsa")
+    branches: tuple[str, ...] = ()
+    """Optional stages of the pipeline: opd, rl, mtp."""
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Seeds that a pipeline which loops over seeds plays; a step of one seed has that seed."""
     local: Local = Local()
     cluster: Cluster = Cluster()
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -81,7 +86,8 @@ class Profile(Part):
 
     def dag(self, *, imported: bool = False) -> Dag:
         """The pipeline's DAG for this profile's arms, expanded; `imported`: conversations come from a file."""
-        return dags.build(self.pipeline, self.arms, imported=imported).expand()
+        built = dags.build(self.pipeline, self.arms, imported=imported, branches=self.branches, seeds=self.seeds)
+        return built.expand()
 
     def config(self, step: Step) -> StepConfig:
         """The checked config of one step of the expanded DAG."""
@@ -90,7 +96,7 @@ class Profile(Part):
 
     def resolved(self, dag: Dag) -> Profile:
         """The same with every default of every step of `dag` written out, one section for each step."""
-        sections = {step.name: self.config(step).model_dump(mode="json") for step in dag.steps}
+        sections = {step.name: self.config(step).model_dump(mode="json") for step in dag.every()}
         return self.model_copy(update={"steps": sections})
 
 
@@ -201,11 +207,13 @@ def _override(document: Document, overrides: Sequence[str], path: Path) -> dict[
 def _check_steps(profile: Profile, finder: _Finder, imported: bool) -> list[Problem]:
     try:
         dag = profile.dag(imported=imported)
-        every = [step for some in (False, True) for step in profile.dag(imported=some).steps]
-        for name in dags.names():  # a profile may have sections for pipelines that it is not run by
-            every += dags.build(name, profile.arms, imported=True).expand().steps
+        every = [step for some in (False, True) for step in profile.dag(imported=some).every()]
+        for name in dags.names():  # a profile may have sections for pipelines and branches that it is not run by
+            more = {"branches": BRANCHES} if name == "train" else {}
+            every += dags.build(name, profile.arms, imported=True, **more).expand().every()
     except DagError as error:
-        return [finder.at((error.place if error.place in ("pipeline", "arms") else "arms",), error.message, error.cure)]
+        place = error.place if error.place in ("pipeline", "arms", "branches", "seeds") else "arms"
+        return [finder.at((place,), error.message, error.cure)]
     known = {step.name for step in every} | {step.base for step in every}
     sections = [
         *(("steps", name) for name in profile.steps),
@@ -216,7 +224,7 @@ def _check_steps(profile: Profile, finder: _Finder, imported: bool) -> list[Prob
         for path in sections
         if path[-1] not in known
     ]
-    for step in dag.steps:
+    for step in dag.every():
         cls = components.config_class(step.component)
         try:
             cls.model_validate(_merged(profile, step, cls))
@@ -233,7 +241,9 @@ def _merged(profile: Profile, step: Step, cls: type[StepConfig]) -> dict[str, An
         "scenario": profile.scenario,
         "threads": profile.local.threads,
     }
-    if step.item:
+    if step.item.isdecimal():
+        shared["seed"] = int(step.item)
+    elif step.item:
         shared["arm"] = step.item
     fields = {key: value for key, value in shared.items() if key in cls.model_fields}
     sections = [profile.steps.get(name, {}) for name in dict.fromkeys((step.base, step.name))]

@@ -171,7 +171,7 @@ def record_of(job: Job, runner: Runner = "local") -> RunRecord:
         inputs={name: InputRecord(path=str(b.path), digest=b.digest) for name, b in job.inputs.items()},
         runner=runner,
         started=now(),
-        steps={step.name: StepRecord(component=step.component) for step in job.dag.steps},
+        steps={step.name: StepRecord(component=step.component) for step in job.dag.every()},
         versions=_versions(),
         host={"cores": os.cpu_count(), "platform": platform.platform(terse=True), "python": platform.python_version()},
     )
@@ -192,12 +192,13 @@ def _execute(folder: RunFolder, job: Job, options: Options, selected: frozenset[
         options.on_open(folder)
     job = named(folder, job)
     results = plan.finished(folder, job, again)
-    _forget(folder, {step.name for step in job.dag.steps if step.name in selected} - results.keys())
+    forgotten = {step.name for step in job.dag.steps if step.name in selected} - results.keys()
+    _forget(folder, forgotten | ({job.dag.on_exit.name} if job.dag.on_exit else set()) & folder.record.steps.keys())
     began, before, state = time.monotonic(), folder.record.seconds, "failed"
     try:
         _steps(folder, job, options, selected, results)
         publish_report(folder)
-        left = any(record.state == "waiting" for record in folder.record.steps.values())
+        left = any(folder.record.steps[step.name].state == "waiting" for step in job.dag.steps)
         state = "partial" if left else "done"
     except InterruptedRunError:
         state = "interrupted"

@@ -74,8 +74,26 @@ class Schedule:
                             self._settle(name)
                 finally:
                     self._stop_running()
+                    self._exit(workers)
         except KeyboardInterrupt:
             raise InterruptedRunError(run=self._folder.path, steps=self._interrupted()) from None
+
+    def _exit(self, workers: worker.Workers) -> None:
+        """Run the exit handler, however the run ended; that it fails is on its record and changes no other ending."""
+        step = self._job.dag.on_exit
+        if step is None or step.name not in self._folder.record.steps:
+            return
+        try:
+            self._begin(step, workers)
+            while self._running:
+                self._wait()
+                for name in [n for n, attempt in self._running.items() if attempt.exit_code() is not None]:
+                    self._settle(name)
+        except (StepFailedError, OSError):
+            return
+        finally:
+            self._left.clear()
+            self._stop_running()
 
     def _interrupted(self) -> list[str]:
         return [name for name, record in self._folder.record.steps.items() if record.state == "interrupted"]

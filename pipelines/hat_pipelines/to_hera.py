@@ -23,7 +23,7 @@ OUT, METRIC_FILE = "/hatstack/out", "/hatstack/metric"
 
 def to_hera(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]]) -> WorkflowTemplate:
     """The WorkflowTemplate of an expanded DAG. Parameters: one key for each input, one JSON config for each step."""
-    steps = [*dag.steps, *((dag.on_exit,) if dag.on_exit else ())]
+    steps = list(dag.every())
     metrics = measured(dag.steps)
     arguments = [
         Parameter(name=f"{name}-key", description=f"where {name} lies in the repository") for name in dag.inputs

@@ -32,7 +32,7 @@ def to_kfp(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]],
 
     Without `retries` no step is tried twice: KFP retries whatever the failure was, which helps nobody at a desk.
     """
-    steps = [*dag.steps, *((dag.on_exit,) if dag.on_exit else ())]
+    steps = list(dag.every())
     metrics = measured(steps)
     made = {step.name: component(step, metrics.get(step.name, ""), image(step, profile)) for step in steps}
     defaults = {parameter(step.name): config_text(configs[step.name]) for step in steps}

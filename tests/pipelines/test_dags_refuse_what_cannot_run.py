@@ -101,3 +101,21 @@ def test_an_unknown_pipeline_is_told_with_the_nearest() -> None:
     with pytest.raises(DagError) as caught:
         dags.build("trian", ("naive",))
     assert "did you mean 'train'?" in caught.value.cure
+
+
+def test_branches_and_seeds_grow_a_pipeline_and_unknown_ones_are_refused() -> None:
+    plain = dags.build("train", ("naive", "hsa")).expand()
+    grown = dags.build("train", ("naive", "hsa"), branches=("mtp", "opd")).expand()
+    assert {step.name for step in grown.steps} - {step.name for step in plain.steps} == {
+        "opd-naive", "opd-hsa", "mtp-naive", "mtp-hsa",
+    }  # fmt: skip
+    assert grown.step("opd-hsa").needs["start"] == "sft-hsa.model"
+    assert grown.step("mtp-hsa").needs["start"] == "opd-hsa.model"
+    assert grown.step("register").needs["model-hsa"] == "mtp-hsa.model"
+    nightly = dags.build("nightly", ("naive",), seeds=(3, 4)).expand()
+    assert [step.name for step in nightly.steps if step.component == "gate"] == ["watch-3", "watch-4"]
+    with pytest.raises(DagError, match="no branch 'rlx'") as caught:
+        dags.build("train", ("naive",), branches=("rlx",))
+    assert caught.value.cure == "did you mean 'rl'?"
+    with pytest.raises(DagError, match="has no seeds"):
+        dags.build("release", ("naive",), seeds=(1,))

@@ -70,3 +70,21 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] not in ("Z", "X")
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+@pytest.mark.parametrize(("fail", "state"), [("", "done"), ("bug", "failed")])
+def test_the_exit_handler_runs_however_the_run_ends(
+    fail: str, state: str, make_job: Make, start: Start, runs_root: Path
+) -> None:
+    job = make_job("pipeline=tests.pipelines.toys.closing", "steps={}", f"steps.add.fail={fail!r}")
+    if fail:
+        with pytest.raises(StepFailedError) as caught:
+            start(job, name="closing")
+        assert caught.value.step == "add"
+    else:
+        start(job, name="closing")
+    folder = open_run(runs_root, "closing")
+    assert folder.record.state == state
+    assert {name: record.state for name, record in folder.record.steps.items()} == {
+        "draw": "done", "add": state, "close": "done",
+    }  # fmt: skip

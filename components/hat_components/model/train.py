@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from hat_components.model import parallel
 from hat_components.model.batches import Batch, Stream
 from hat_components.model.codec import IGNORED
 from hat_components.model.muon import MuonAdamW
@@ -177,6 +178,10 @@ def fit(
     model.train()
     try:
         if config.trainer == "trl":
+            if parallel.join().size > 1:
+                raise TrainingError(
+                    "several processes train by the plain loop alone", place="trainer", cure="set trainer: plain"
+                )
             from hat_components.model.trl_trainer import run_trl
 
             run_trl(course)
@@ -196,14 +201,20 @@ def _run_plain(course: Course) -> None:
     config, optimizer = course.config, course.optimizer
     trained = [parameter for parameter in course.model.parameters() if parameter.requires_grad]
     device = trained[0].device
+    peers = parallel.join()
     while not course.done:
         batch: Batch = next(course.stream)
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * course.factor()
-        ids, labels = batch.ids.to(device), batch.labels.to(device)
-        loss = supervised_loss(course.model, ids, labels, config.precision)
-        course.count(batch.tokens, int((batch.labels[:, 1:] != IGNORED).sum()), loss.item())
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        ids, labels = peers.share(batch.ids.to(device), batch.labels.to(device))
+        supervised = int((batch.labels[:, 1:] != IGNORED).sum())
+        mine = int((labels[:, 1:] != IGNORED).sum())
+        loss = torch.zeros((), device=device)
+        if mine or peers.size == 1:  # weighted by its share of the tokens, so that the sum is the batch's mean
+            loss = supervised_loss(course.model, ids, labels, config.precision) * (mine / max(1, supervised))
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        course.count(batch.tokens, supervised, peers.total(loss).item())
+        peers.add_gradients(trained)
         torch.nn.utils.clip_grad_norm_(trained, config.clip)
         optimizer.step()
         optimizer.zero_grad()

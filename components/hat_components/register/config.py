@@ -32,3 +32,5 @@ class Config(StepConfig):
     """Digest or commit of the code that ran, for the tag `hatstack.code`."""
     profile: str = ""
     """Digest of the profile that ran, for the tag `hatstack.profile`."""
+    run: str = ""
+    """Id of the pipeline's run, for the tag `hatstack.run`, by which an exit handler finds what was left open."""

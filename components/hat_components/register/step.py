@@ -51,7 +51,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     version: Version | None = None
     for index, arm in enumerate(arms):
         tags = _tags(config, arm)
-        with tracking.run(f"{config.name}-{arm.name}", tags) as run_id:
+        with tracking.run(f"{config.name}-{arm.name}", {**tags, "hatstack.run": config.run}) as run_id:
             _log(tracking, run_id, arm)
             if arm is best:
                 name = f"{config.workspace}.{config.name}"

@@ -1,21 +1,33 @@
 """The training pipeline: draw data, augment the harness, train a base and one model for each arm, evaluate, register.
 
-    simulate ─ augment ─ base ─ sft (arm) ─┬─ evaluate (arm) ─ register ─ report
-                                           └─ test (arm) ──────────────────┘
+    simulate ─ augment ─ base ─ sft (arm) ─ [opd ─ rl ─ mtp] ─┬─ evaluate (arm) ─ register ─ report
+                                                              └─ test (arm) ──────────────────┘
 
 Arms are compared and registered by dev items and seeds; `test` plays the sealed ones, for the table that is published,
-and nothing is chosen by it. With a data file, `import` stands in for the conversations of the scripted expert.
+and nothing is chosen by it. With a data file, `import` stands in for the conversations of the scripted expert. What
+stands in brackets are branches that a profile switches on (`branches: [opd, rl, mtp]`), each over the arms; every one
+goes on from the model before it. However a run ends, what it left open in MLflow is closed.
 """
 
 from __future__ import annotations
 
-from hat_pipelines.dag import Dag, Resources, Step
+from hat_pipelines.dag import Dag, Resources, Step, suggest
+from hat_pipelines.errors import DagError
 
 TRAINER = Resources(cpu=2, memory_gib=8)
+BRANCHES = ("opd", "rl", "mtp")
+"""Stages after sft, in the order in which they run."""
+CLOSE = Step(name="close", component="close", artifacts=("closed",), cache=False, time_limit_s=120.0)
+"""Exit handler of every pipeline that writes to MLflow."""
 
 
-def build(arms: tuple[str, ...], *, imported: bool = False) -> Dag:
+def build(arms: tuple[str, ...], *, imported: bool = False, branches: tuple[str, ...] = ()) -> Dag:
     """The DAG for `arms`; `imported`: conversations come from the input `data` instead of the scripted expert."""
+    for name in branches:
+        if name not in BRANCHES:
+            raise DagError(f"pipeline train has no branch {name!r}", place="branches", cure=suggest(name, BRANCHES))
+    stages = [name for name in BRANCHES if name in branches]
+    last = stages[-1] if stages else "sft"
     steps = (
         Step(name="simulate", component="simulate", artifacts=("items_train", "items_dev", "items_test")),
         *((_import(),) if imported else ()),
@@ -40,23 +52,40 @@ def build(arms: tuple[str, ...], *, imported: bool = False) -> Dag:
             foreach=arms,
             resources=TRAINER,
         ),
-        _evaluate("evaluate", "items_dev", arms, imported),
-        _evaluate("test", "items_test", arms, imported),
+        *(_stage(name, before, arms) for name, before in zip(stages, ["sft", *stages], strict=False)),
+        _evaluate("evaluate", "items_dev", arms, imported, last),
+        _evaluate("test", "items_test", arms, imported, last),
         Step(
             name="register",
             component="register",
-            needs={"model": "sft.model", "evaluation": "evaluate.evaluation", "curves": "sft.progress"},
+            needs={"model": f"{last}.model", "evaluation": "evaluate.evaluation", "curves": f"{last}.progress"},
             artifacts=("registration",),
             retries=2,
             cache=False,
         ),
-        Step(name="report", component="report", needs=_shown(imported), artifacts=("report", "tables"), cache=False),
+        Step(
+            name="report", component="report", needs=_shown(imported, last), artifacts=("report", "tables"), cache=False
+        ),
     )
     return Dag(
         name="train",
         description="train a base and one model for each arm, evaluate, register the better one, report",
         inputs=("harness", *(("data",) if imported else ())),
         steps=steps,
+        on_exit=CLOSE,
+    )
+
+
+def _stage(name: str, before: str, arms: tuple[str, ...]) -> Step:
+    """One stage after sft, which goes on from the model of the stage before it."""
+    teacher = {"teacher": "base.model"} if name == "opd" else {}
+    return Step(
+        name=name,
+        component=name,
+        needs={"start": f"{before}.model", **teacher, "harness": "input.harness"},
+        artifacts=("model",),
+        foreach=arms,
+        resources=TRAINER,
     )
 
 
@@ -70,12 +99,12 @@ def _conversations(imported: bool) -> dict[str, str]:
     return {"conversations": "import.held_in"} if imported else {"items": "simulate.items_train"}
 
 
-def _evaluate(name: str, items: str, arms: tuple[str, ...], imported: bool) -> Step:
+def _evaluate(name: str, items: str, arms: tuple[str, ...], imported: bool, last: str) -> Step:
     return Step(
         name=name,
         component="evaluate",
         needs={
-            "model": "sft.model",
+            "model": f"{last}.model",
             "items": f"simulate.{items}",
             "harness": "input.harness",
             **({"held_out": "import.held_out"} if imported else {}),
@@ -86,12 +115,12 @@ def _evaluate(name: str, items: str, arms: tuple[str, ...], imported: bool) -> S
     )
 
 
-def _shown(imported: bool) -> dict[str, str]:
+def _shown(imported: bool, last: str) -> dict[str, str]:
     """What the report is made of."""
     shown = {
         "evaluation": "test.evaluation",
         "traces": "test.traces",
-        "curves": "sft.progress",
+        "curves": f"{last}.progress",
         "registration": "register.registration",
         "items_train": "simulate.items_train",
         "items_test": "simulate.items_test",

@@ -1,0 +1,1 @@
+"""Step `close`: ends what a run left open in MLflow."""

@@ -1,0 +1,1 @@
+"""Step `gate`: holds an evaluation against bounds and says whether it passes."""

@@ -1,0 +1,1 @@
+"""Step `release`: proposes a release to the registry, with its evidence."""

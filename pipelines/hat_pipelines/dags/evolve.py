@@ -1,0 +1,33 @@
+"""The evolution pipeline: draw items, measure edits of a harness with one model, keep the best, show what it does.
+
+simulate ─ evolve
+"""
+
+from __future__ import annotations
+
+from hat_pipelines.dag import Dag, Step
+from hat_pipelines.dags.train import TRAINER
+
+
+def build(arms: tuple[str, ...], *, imported: bool = False) -> Dag:
+    """The DAG; `arms` and `imported` are those of other pipelines and change nothing here."""
+    return Dag(
+        name="evolve",
+        description="measure edits of a harness with one model, keep the best, check it once on other items",
+        inputs=("harness", "model"),
+        steps=(
+            Step(name="simulate", component="simulate", artifacts=("items_evolve", "items_test")),
+            Step(
+                name="evolve",
+                component="evolve",
+                needs={
+                    "harness": "input.harness",
+                    "model": "input.model",
+                    "items": "simulate.items_evolve",
+                    "held_out": "simulate.items_test",
+                },
+                artifacts=("evolution", "selected", "traces"),
+                resources=TRAINER,
+            ),
+        ),
+    )
