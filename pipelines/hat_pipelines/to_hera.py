@@ -18,6 +18,11 @@ from hat_pipelines.cluster import config_text, image, measured, parameter, resou
 from hat_pipelines.dag import ENTRY, INPUT, Dag, Step, parents, source
 from hat_pipelines.profile import Profile
 
+INFRASTRUCTURE = (
+    "lastRetry.status == 'Error' || lastRetry.exitCode == '5' || "
+    "(lastRetry.exitCode in ['137', '143'] && !(lastRetry.message contains 'OOM'))"
+)
+"""When a failed step is tried again, in Argo's expression language."""
 OUT, METRIC_FILE = "/hatstack/out", "/hatstack/metric"
 
 
@@ -124,14 +129,15 @@ def _claim(name: str) -> str:
 
 
 def _retries(step: Step, profile: Profile) -> argo.RetryStrategy | None:
-    """Retries for infrastructure faults: `Error` is a lost pod or node, exit code 5 the pod's `unavailable`."""
+    """Retries for infrastructure faults: a lost pod or node (`Error`, or ended from outside), and exit code 5, the pod's
+    `unavailable`. A step that ran out of memory is ended from outside too, but would be again: it is not tried."""
     limit = max(step.retries, profile.cluster.retries)
     if not limit:
         return None
     return argo.RetryStrategy(
         limit=argo.IntOrString(str(limit)),
         retry_policy="Always",
-        expression="lastRetry.status == 'Error' || lastRetry.exitCode == '5'",
+        expression=INFRASTRUCTURE,
         backoff=argo.Backoff(duration="10s", factor=argo.IntOrString("2")),
     )
 

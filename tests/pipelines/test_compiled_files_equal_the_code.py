@@ -13,6 +13,7 @@ import yaml
 from hat_pipelines import compiler, dags, profile
 from hat_pipelines.cluster import config_text
 from hat_pipelines.plan import Job
+from hat_pipelines.to_hera import INFRASTRUCTURE
 from hatstack import paths
 
 COMPILED = Path(__file__).resolve().parents[2] / "pipelines" / "compiled"
@@ -111,7 +112,7 @@ def test_conditions_and_retries_reach_the_cluster(make_job: Any) -> None:
     total = next(task for task in templates["dag"]["dag"]["tasks"] if task["name"] == "total")
     assert total["when"] == "{{tasks.draw.outputs.parameters.metric}} >= 4"
     retry = templates["add-hsa"]["retryStrategy"]
-    assert retry["expression"] == "lastRetry.status == 'Error' || lastRetry.exitCode == '5'"
+    assert (retry["expression"], retry["limit"]) == (INFRASTRUCTURE, "2")
     ir = next(yaml.safe_load_all(texts["toys-toy.kfp.yaml"]))
     conditional = [task for task in ir["root"]["dag"]["tasks"].values() if "triggerPolicy" in task]
     assert ">= 4" in conditional[0]["triggerPolicy"]["condition"]

@@ -166,6 +166,7 @@ class Pod:
         """The API server wants the pod gone: stop what runs, show it, delete the object."""
         await self._stop_all(grace)
         if self.task is not None:
+            await asyncio.wait({self.task}, timeout=2.0)  # the phase of a pod that has ended is told, as a kubelet does
             self.task.cancel()
             await asyncio.gather(self.task, return_exceptions=True)
         with contextlib.suppress(ApiError):
