@@ -61,6 +61,7 @@ test: deps setup-dev lint ## Every test of the default set, with all set-up; CLU
 	fi
 
 test-all: deps setup-dev lint ## The slower matrices too
+	@sh tests/deps.sh buildah debootstrap
 	$(BIN)/python -m pytest
 
 test-cluster: deps setup-dev control-plane ## The tests on a real Kubernetes with KServe (needs Go 1.25 for the build)

@@ -161,13 +161,22 @@ def _slug(path: Path) -> str:
 
 
 def show_plan(root: Path, resume: str | None, job: Job | None, options: Options) -> None:
+    """Print what would happen with each step, and about how long it takes."""
     from hat_pipelines import run as runner_module
+    from hat_pipelines import runs
+    from hat_pipelines.display import clock
+    from hat_pipelines.estimate import estimate
 
     planned = runner_module.preview(root, resume, job, options)
-    rows = [(entry.step, entry.component, entry.action, entry.why) for entry in planned]
+    meant = job or runner_module.saved_job(runs.open_run(root, resume or ""))
+    guess = estimate(root, meant, planned)
+    heads = ("step", "component", "action", "why", "seconds")
+    rows = [(one.step, one.component, one.action, one.why, guess.steps.get(one.step)) for one in planned]
+    steps = [dict(zip(heads, row, strict=True)) for row in rows]
+    unknown = f"; {len(guess.unknown)} steps have not run here before" if guess.unknown else ""
     emit(
-        {"steps": [{"step": s, "component": c, "action": a, "why": w} for s, c, a, w in rows], "changed": False},
-        lambda: table(("step", "component", "action", "why"), rows),
+        {"steps": steps, "seconds": guess.total, "unknown": list(guess.unknown), "changed": False},
+        lambda: f"{table(heads, rows)}\n{f'about {clock(guess.total)}' if guess.steps else 'no estimate'}{unknown}",
     )
 
 

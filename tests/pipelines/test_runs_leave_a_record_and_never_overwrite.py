@@ -10,6 +10,7 @@ import pytest
 
 from hat_pipelines import profile, run
 from hat_pipelines.errors import RunConflictError, RunNotFoundError, StepFailedError
+from hat_pipelines.estimate import estimate
 from hat_pipelines.plan import Job
 from hat_pipelines.run import Options
 from hat_pipelines.runs import RunFolder, RunRecord, list_runs, open_run
@@ -157,3 +158,14 @@ def test_a_plan_says_what_would_happen_and_changes_nothing(
     assert after == {"draw": "keep", "add-naive": "keep", "add-hsa": "run", "total": "run"}
     new = {entry.step: entry.action for entry in run.preview(runs_root, None, make_job(), Options(cache=cache))}
     assert new == {"draw": "cached", "add-naive": "cached", "add-hsa": "run", "total": "run"}
+
+
+def test_a_plan_is_told_with_what_its_steps_took_before(make_job: Make, start: Start, runs_root: Path) -> None:
+    job = make_job()
+    planned = run.preview(runs_root, None, job, Options())
+    assert estimate(runs_root, job, planned).unknown == ("draw", "add-naive", "add-hsa", "total")
+    folder = start(job)
+    for name, seconds in (("draw", 4.0), ("add-naive", 6.0), ("add-hsa", 2.0), ("total", 0.0)):
+        folder.set_step(name, seconds=seconds)
+    guess = estimate(runs_root, job, planned)
+    assert (guess.steps["draw"], guess.unknown, guess.total) == (4.0, (), 6.0)

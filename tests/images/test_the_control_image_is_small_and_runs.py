@@ -1,0 +1,127 @@
+"""The control image is built for real, without a daemon: small, no torch, not root, with its labels and its bill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1500)]
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_MB = 400
+CONF = """\
+[storage]
+driver = "vfs"
+graphroot = "{root}/storage"
+runroot = "{root}/run"
+"""
+HOST_FILES = ("/etc/ssl/certs", "/etc/pip.conf", "/etc/resolv.conf")
+"""Of this machine, for the build alone: how it reaches its package index."""
+UNWANTED = ("var/cache", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
+
+
+class Buildah:
+    """buildah over a store of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        assert shutil.which("buildah"), "buildah is missing: make deps installs it"
+        conf = folder / "storage.conf"
+        conf.write_text(CONF.format(root=folder))
+        self.environment = {
+            **os.environ,
+            "CONTAINERS_STORAGE_CONF": str(conf),
+            "STORAGE_DRIVER": "vfs",
+            "BUILDAH_ISOLATION": "chroot",
+        }
+
+    def __call__(self, *argv: str, check: bool = True) -> str:
+        done = subprocess.run(
+            ["buildah", *argv], env=self.environment, capture_output=True, text=True, check=False, timeout=900
+        )
+        assert not check or done.returncode == 0, f"{argv}: {done.stderr[-2000:]}"
+        return done.stdout.strip() + (done.stderr if not check else "")
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
+    folder = tmp_path_factory.mktemp("buildah")
+    yield Buildah(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def base_image(buildah: Buildah, folder: Path) -> str:
+    """A Debian with Python from debootstrap, since this may run where no registry of images is reached."""
+    assert shutil.which("debootstrap"), "debootstrap is missing: make deps installs it"
+    system = folder / "system"
+    command = [
+        "debootstrap",
+        "--variant=minbase",
+        "--include=python3,python3-venv,ca-certificates",
+        "bookworm",
+        str(system),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    for name in UNWANTED:
+        shutil.rmtree(system / name, ignore_errors=True)
+    archive = folder / "system.tar"
+    with tarfile.open(archive, "w") as made:
+        for entry in sorted(system.iterdir()):
+            if entry.name not in ("proc", "sys", "dev"):
+                made.add(entry, arcname=entry.name)
+    container = buildah("from", "scratch")
+    buildah("add", container, str(archive), "/")
+    buildah("commit", "--rm", container, "localhost/debian-python")
+    shutil.rmtree(system)
+    archive.unlink()
+    return "localhost/debian-python"
+
+
+@pytest.fixture(scope="module")
+def image(buildah: Buildah, tmp_path_factory: pytest.TempPathFactory) -> str:
+    base = base_image(buildah, tmp_path_factory.mktemp("base"))
+    volumes = " ".join(f"--volume {path}:{path}:ro" for path in HOST_FILES if Path(path).exists())
+    environment = {
+        **buildah.environment, "ENGINE": "buildah", "BASE": base, "PREFIX": "localhost/hatstack-", "TAG": "test",
+        "BUILD_ARGS": f"--isolation chroot {volumes}", "PYTHON": str(Path(shutil.which("python3") or "python3")),
+    }  # fmt: skip
+    done = subprocess.run(
+        ["sh", str(ROOT / "serving" / "images" / "build.sh"), "control"], env=environment, capture_output=True, text=True,
+        check=False, timeout=1200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
+    return "localhost/hatstack-control:test"
+
+
+def test_it_is_small_labelled_and_runs_as_nobody(buildah: Buildah, image: str) -> None:
+    listed: list[dict[str, Any]] = json.loads(buildah("images", "--json"))
+    size = next(one["size"] for one in listed if any("hatstack-control" in name for name in one.get("names") or ()))
+    number, unit = size.split()
+    assert float(number) * {"MB": 1, "GB": 1000, "KB": 0.001}[unit] < LIMIT_MB, size
+    config = json.loads(buildah("inspect", "--type", "image", image))["OCIv1"]["config"]
+    assert config["User"] == "65532:65532"
+    assert config["Labels"]["org.opencontainers.image.revision"] != "unknown"
+    assert config["Labels"]["org.opencontainers.image.base.name"] == "localhost/debian-python"
+    container = buildah("from", image)
+    run = ("run", "--isolation", "chroot", container, "--")
+    told = buildah(*run, "hat", "doctor", check=False)
+    assert "python" in told
+    assert "bad" not in told.split("disk")[0]
+    assert buildah(*run, "hat", "--version").startswith("hatstack ")
+    assert "Permission denied" in buildah(*run, "sh", "-c", "touch /opt/hatstack/x", check=False)
+    assert "No module named 'torch'" in buildah(*run, "python", "-c", "import torch", check=False)
+    assert (
+        buildah(*run, "python", "-c", "import hat_console.app, hat_serving.gateway, hat_serving.canary.controller")
+        == ""
+    )
+    bill = json.loads(buildah(*run, "cat", "/opt/hatstack/sbom.json"))
+    names = {one["name"] for one in bill["components"]}
+    assert {"hatstack", "mlflow-skinny", "fastapi"} <= names
+    assert not names & {"torch", "mlflow", "transformers"}
+    buildah("rm", container)
