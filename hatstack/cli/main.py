@@ -23,6 +23,7 @@ def build() -> typer.Typer:
         account,
         cache,
         canary,
+        canary_render,
         compare,
         data,
         doctor,
@@ -32,6 +33,7 @@ def build() -> typer.Typer:
         harness_registry,
         judge,
         ledger,
+        loadtest,
         model,
         pipeline,
         registry,
@@ -39,6 +41,7 @@ def build() -> typer.Typer:
         run,
         scenario,
         stack,
+        train,
     )
 
     app = typer.Typer(
@@ -57,17 +60,20 @@ def build() -> typer.Typer:
     doctor.add(app)
     harness_registry.add(harness.app)
     release.add(ledger.releases)
+    canary_render.add(canary.app)
     nouns = {
         "harness": harness.app,
         "data": data.app,
         "model": model.app,
         "judge": judge.app,
+        "train": train.app,
         "pipeline": pipeline.app,
         "scenario": scenario.app,
         "cache": cache.app,
         "ledger": ledger.app,
         "registry": registry.app,
         "release": ledger.releases,
+        "loadtest": loadtest.app,
         "canary": canary.app,
         "experiment": experiment.app,
         "account": account.app,

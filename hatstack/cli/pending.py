@@ -10,10 +10,6 @@ import typer
 from hat_harness.errors import Kind, PlatformError
 
 PENDING: dict[str, str] = {
-    "train plan": "plan what a training job needs",
-    "loadtest run": "load-test a release",
-    "loadtest replay": "replay recorded traffic",
-    "loadtest report": "show a load test",
 }
 
 
@@ -42,7 +38,6 @@ def add_pending(app: typer.Typer, nouns: dict[str, typer.Typer]) -> None:
 NOUNS: dict[str, str] = {
     "train": "Training jobs.",
     "release": "Releases: model, harness and serving profile with their evidence.",
-    "loadtest": "Load tests.",
 }
 
 
