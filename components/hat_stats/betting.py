@@ -129,7 +129,8 @@ def _bets(z: Floats, alpha: float) -> Floats:
 
 def _capital(z: Floats, bets: Floats, m: float, side: int) -> Floats:
     """Log capital [n] of betting that the mean lies above (side 1) or below (side −1) m in (0, 1)."""
-    limit = _CAP / (m if side > 0 else 1.0 - m)
+    # Where all values sit on a bound the search ends at that bound itself.
+    limit = _CAP / max(m if side > 0 else 1.0 - m, 1e-12)
     return np.cumsum(np.log1p(side * np.minimum(bets, limit) * (z - m)))
 
 
