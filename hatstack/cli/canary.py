@@ -193,69 +193,6 @@ def abort(
     _wish("abort", name, namespace, objects(kubeconfig, context, rollouts), dry_run)
 
 
-@app.command("render")
-def render(
-    name: Name,
-    release: Annotated[str, typer.Option("--release", help="Digest or name of the release.")],
-    namespace: Namespace = "default",
-    baseline: Annotated[str, typer.Option("--baseline", help="Release that it is held against.")] = "",
-    workspace: Annotated[str, typer.Option("--workspace", help="Workspace of metrics and events.")] = "default",
-    service: Annotated[str, typer.Option("--service", help="InferenceService that gets the canary.")] = "",
-    stable: Annotated[str, typer.Option("--stable", help="Name of its stable predictor.")] = "",
-    uri: Annotated[
-        str, typer.Option("--uri", help="Concrete URI of the canary's weights, e.g. s3://models/chat/v8.")
-    ] = "",
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Pods of the canary.")] = 1,
-    argument: Annotated[
-        list[str] | None, typer.Option("--arg", help="Argument of the canary's engine; may be repeated.")
-    ] = None,
-    gateway: Annotated[str, typer.Option("--gateway", help="Instead: administrative address of a gateway.")] = "",
-    deployment: Annotated[str, typer.Option("--deployment", help="Name under which its clients ask.")] = "",
-    harness: Annotated[
-        str, typer.Option("--harness", help="The canary's harness: NAME, NAME@POINTER or NAME@sha256:….")
-    ] = "",
-    gateway_engine: Annotated[
-        str, typer.Option("--gateway-engine", help="The gateway's engine with the canary's model.")
-    ] = "",
-    urgent: Annotated[
-        bool, typer.Option("--urgent", help="Running conversations change over at their next message.")
-    ] = False,
-    weights: Annotated[str, typer.Option("--steps", help="Weights in percent.")] = "1,10,50",
-    wait: Annotated[str, typer.Option("--pause", help="Time at each weight.")] = "10m",
-    gate: Annotated[
-        list[str] | None,
-        typer.Option("--gate", help="Gate NAME or NAME=BOUND, measured at each weight; may be repeated."),
-    ] = None,
-    prometheus: Annotated[str, typer.Option("--prometheus", help="Address of Prometheus; gates need it.")] = "",
-    engine: Annotated[str, typer.Option("--engine", help="Whose metric names: sglang or vllm.")] = "sglang",
-    output: Output = None,
-) -> None:
-    """Write a rollout's manifest, for kubectl, GitOps or hat canary start."""
-    import yaml
-
-    from hat_serving.canary import control, plan
-    from hat_serving.canary.spec import read_spec
-
-    if bool(service) == bool(gateway):
-        raise UsageError("give either --service or --gateway", place="hat canary render", cure="--service with --uri")
-    target = (
-        plan.gateway_target(gateway, deployment, harness, gateway_engine, urgent)
-        if gateway
-        else plan.service_target(name, service, uri, replicas, argument or [])
-    )
-    raw = {
-        "release": release,
-        "baseline": baseline,
-        "workspace": workspace,
-        "target": target,
-        **plan.arms(target, stable),
-        **plan.measured(weights, wait, gate or [], engine),
-        **({"prometheus": {"url": prometheus}} if prometheus else {}),
-    }
-    manifest = control.render(name, namespace, read_spec(raw))
-    emit(manifest, lambda: yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=120))
-
-
 def _wish(verb: str, name: str, namespace: str, found: Objects, dry_run: bool) -> None:
     from hat_serving.canary import control
     from hat_serving.canary.state import TERMINAL

@@ -18,16 +18,33 @@ from hatstack.cli.pending import add_pending
 
 def build() -> typer.Typer:
     """The whole application."""
+    from hatstack.cli import ablate, compare, doctor, evolve, run, stack
+
+    app = typer.Typer(
+        name="hat",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="Train, evaluate and ship compact LLM agents that keep working while their harness changes.",
+    )
+    app.callback()(_globals)
+    for part in (run, compare, evolve, ablate, stack, doctor):
+        part.add(app)
+    nouns = _nouns()
+    for name, noun in nouns.items():
+        app.add_typer(noun, name=name)
+    add_pending(app, nouns)
+    return app
+
+
+def _nouns() -> dict[str, typer.Typer]:
+    """Each noun with its verbs."""
     from hatstack.cli import (
-        ablate,
         account,
         cache,
         canary,
         canary_render,
-        compare,
         data,
-        doctor,
-        evolve,
         experiment,
         harness,
         harness_registry,
@@ -38,30 +55,14 @@ def build() -> typer.Typer:
         pipeline,
         registry,
         release,
-        run,
         scenario,
-        stack,
         train,
     )
 
-    app = typer.Typer(
-        name="hat",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        help="Train, evaluate and ship compact LLM agents that keep working while their harness changes.",
-    )
-    app.callback()(_globals)
-    run.add(app)
-    compare.add(app)
-    evolve.add(app)
-    ablate.add(app)
-    stack.add(app)
-    doctor.add(app)
     harness_registry.add(harness.app)
     release.add(ledger.releases)
     canary_render.add(canary.app)
-    nouns = {
+    return {
         "harness": harness.app,
         "data": data.app,
         "model": model.app,
@@ -78,10 +79,6 @@ def build() -> typer.Typer:
         "experiment": experiment.app,
         "account": account.app,
     }
-    for name, noun in nouns.items():
-        app.add_typer(noun, name=name)
-    add_pending(app, nouns)
-    return app
 
 
 def _globals(
