@@ -98,6 +98,17 @@ def aliases(
         )
 
 
+def registered(model: str, runs_dir: Path | None, uri: str) -> dict[str, Any]:
+    """The version of NAME, NAME@ALIAS or NAME@VERSION with its digest, source and tags. InputError."""
+    name, _, which = model.partition("@")
+    with _client(runs_dir, uri) as client:
+        known = [one.name for one in client.search_registered_models()]
+        full = next((one for one in known if one in (name, f"default.{name}")), None)
+        if full is None:
+            raise InputError(f"no model {name!r}", place=model, cure=f"one of: {', '.join(known) or 'none yet'}")
+        return _pick(_model(client, client.get_registered_model(full)), which, model)
+
+
 def _client(runs_dir: Path | None, uri: str) -> AbstractContextManager[Any]:
     from contextlib import contextmanager
 
