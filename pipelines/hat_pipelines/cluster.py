@@ -31,9 +31,20 @@ def image(step: Step, profile: Profile) -> str:
 
 
 def resources(step: Step, profile: Profile) -> Resources:
-    """What the profile asks for this step, for its base name, or what the pipeline asks."""
+    """What the profile asks for this step, for its base name, or what the pipeline asks; for all its processes."""
     chosen = profile.cluster.resources
-    return chosen.get(step.name) or chosen.get(step.base) or step.resources
+    asked = chosen.get(step.name) or chosen.get(step.base) or step.resources
+    return asked.times(step.processes)
+
+
+def command(step: Step) -> list[str]:
+    """What a pod starts; several processes of one step are torchrun's."""
+    if step.processes == 1:
+        return ["python", "-m", "hat_pipelines.pod"]
+    return [
+        *("python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={step.processes}"),
+        *("-m", "hat_pipelines.pod"),
+    ]
 
 
 def conditions(dag: Dag) -> dict[str, tuple[When, ...]]:

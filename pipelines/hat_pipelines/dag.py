@@ -46,6 +46,13 @@ class Resources(Node):
     tolerates: tuple[str, ...] = ()
     """Keys of taints that do not keep the step away; a step with GPUs tolerates `nvidia.com/gpu` anyway."""
 
+    def times(self, processes: int) -> Resources:
+        """What so many processes on one node ask for."""
+        if processes == 1:
+            return self
+        more = {"cpu": self.cpu * processes, "memory_gib": self.memory_gib * processes, "gpus": self.gpus * processes}
+        return self.model_copy(update=more)
+
     @property
     def selector(self) -> dict[str, str]:
         """Node labels that must hold."""

@@ -12,7 +12,9 @@ import argparse
 import contextlib
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -87,8 +89,12 @@ def relayed(progress: Path, every_s: float = 0.5) -> Iterator[None]:
         thread.join(10)
 
 
-def in_kfp(step: str, component: str, config: str, inputs: Inputs, out: str, metric: str) -> float:
+def in_kfp(
+    step: str, component: str, config: str, inputs: Inputs, out: str, metric: str, *, processes: int = 1
+) -> float:
     """Body of every KFP component; returns the metric, 0 for none. Ends the process when the step fails."""
+    if processes > 1 and not os.environ.get(RUN_VARIABLE):
+        return _together(processes, component, config, inputs, Path(out), metric)
     target = Path(out)
     run = os.environ.get(RUN_VARIABLE)
     if run:
@@ -100,6 +106,17 @@ def in_kfp(step: str, component: str, config: str, inputs: Inputs, out: str, met
     if code := perform(component, config, inputs, target, log=bool(run)):
         sys.exit(code)
     return measure(target, metric) if metric else 0.0
+
+
+def _together(processes: int, component: str, config: str, inputs: Inputs, out: Path, metric: str) -> float:
+    """Run the step in several processes by torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command += ["-m", "hat_pipelines.pod", "--component", component, "--config", config, "--out", str(out)]
+    for name, (folder, artifact) in inputs.items():
+        command += ["--input", f"{name}={folder}" + (f":{artifact}" if artifact else "")]
+    if code := subprocess.run(command, check=False).returncode:
+        sys.exit(code)
+    return measure(out, metric) if metric else 0.0
 
 
 def measure(folder: Path, metric: str) -> float:
@@ -125,6 +142,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         name, _, place = text.partition("=")
         folder, _, artifact = place.partition(":")
         inputs[name] = (folder, artifact)
+    if int(os.environ.get("RANK", "0")):  # one of several processes: the first one writes
+        with tempfile.TemporaryDirectory() as scratch:
+            return perform(given.component, given.config, inputs, Path(scratch) / "out")
     with relayed(StepFolder(given.out).progress):
         code = perform(given.component, given.config, inputs, given.out)
     if not code and given.metric:

@@ -14,7 +14,7 @@ from hera.workflows import DAG, Artifact, Container, Parameter, S3Artifact, Task
 from hera.workflows import Resources as PodResources
 from hera.workflows import models as argo
 
-from hat_pipelines.cluster import config_text, image, measured, parameter, resources
+from hat_pipelines.cluster import command, config_text, image, measured, parameter, resources
 from hat_pipelines.dag import ENTRY, INPUT, Dag, Step, parents, source
 from hat_pipelines.profile import Profile
 
@@ -77,7 +77,7 @@ def _template(step: Step, profile: Profile, metric: str) -> Container:
     return Container(
         name=step.name,
         image=image(step, profile),
-        command=["python", "-m", "hat_pipelines.pod"],
+        command=command(step),
         args=arguments,
         inputs=inputs,
         outputs=outputs,

@@ -22,7 +22,7 @@ def {name}({parameters}){returns}:
     """Run the step `{step}`: see {component}."""
     from hat_pipelines.pod import in_kfp
 
-    {answer}in_kfp({step!r}, {component!r}, config, {inputs}, out.path, {metric!r})
+    {answer}in_kfp({step!r}, {component!r}, config, {inputs}, out.path, {metric!r}{more})
 '''
 """What every component is made of. KFP stores the text in the compiled pipeline, so it must stand by itself."""
 
@@ -65,6 +65,7 @@ def component(step: Step, metric: str, base_image: str) -> Any:
         component=step.component,
         inputs="{" + inputs + "}",
         metric=metric,
+        more=f", processes={step.processes}" if step.processes > 1 else "",
         returns=" -> float" if metric else "",
         answer="return " if metric else "",
     )

@@ -1,0 +1,100 @@
+"""The training pipeline with the smoke profile in real pods of Argo: started, watched and read from the console's pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from hat_console.app import ConsoleSettings
+from hat_pipelines.desk import look
+from hat_pipelines.desk.catalogue import Catalogue
+from hat_pipelines.desk.desk import Desk, Settings
+from hat_registry import accounts
+from hat_registry.registry import Registry
+from hat_serving.canary.kube import Kube
+from hatstack import paths
+from tests.cluster.controlplane import workflows as argo
+from tests.cluster.controlplane.cluster import Cluster
+from tests.cluster.helpers import until
+from tests.console.conftest import Console, chromium, serve
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+__all__ = ["chromium"]
+
+
+@dataclass
+class Place:
+    """A console whose desk sends runs to Argo."""
+
+    console: Console
+    desk: Desk
+    kube: Kube
+    namespace: str
+
+
+@pytest.fixture
+def place(workflows: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    for name, value in argo.KEYS.items():
+        monkeypatch.setenv(name, value)
+    kube = Kube.from_kubeconfig(workflows.kubeconfig)
+    made = kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "train-"}})
+    namespace = made["metadata"]["name"]
+    argo.prepare(kube.create, namespace)
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    text = (paths.profile("smoke")).read_text()
+    (profiles / "smoke.yaml").write_text(f"{text}cluster: {{service_account: workflow, parallel: 2}}\n")
+    registry = Registry.open(f"sqlite:///{tmp_path}/registry.db", tmp_path / "blobs")
+    with registry.database.write() as tx:
+        accounts.create(tx, accounts.SYSTEM, "ed", password="ed-has-a-long-password")
+        accounts.give(tx, accounts.SYSTEM, "ed", "editor")
+    runs = tmp_path / "runs"
+    remote = {
+        "argo": str(workflows.kubeconfig), "argo_namespace": namespace, "s3_endpoint": workflows.s3,
+        "s3_bucket": argo.BUCKET,
+    }  # fmt: skip
+    catalogue = Catalogue(profiles, paths.shipped("harnesses"))
+    desk = Desk(registry.database, catalogue, Settings(root=runs, remote=remote))
+    desk.start()
+    server, thread, url = serve(registry, ConsoleSettings(session_key=b"k" * 32, runs=runs), desk)
+    yield Place(Console(url, registry, ""), desk, kube, namespace)
+    desk.stop()
+    server.should_exit = True
+    thread.join(20)
+    registry.close()
+    kube.delete("v1", "Namespace", namespace)
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
+    context.set_default_timeout(15_000)
+    yield context.new_page()
+    context.close()
+
+
+def test_a_smoke_training_on_argo_loses_a_pod_and_ends_with_its_report(place: Place, page: Page) -> None:
+    place.console.sign_in(page, "ed")
+    page.goto(f"{place.console.url}/pipelines")
+    page.locator("section.pipeline", has_text="train").first.locator("button").click()
+    page.fill("#name", "smoke-on-argo")
+    page.select_option("#target", "argo")
+    page.click("#start")
+    expect(page.locator("#state")).to_have_text("running", timeout=120_000)
+    log = place.desk.settings.root / "smoke-on-argo" / "steps" / "base" / "progress.jsonl"
+    until(log.exists, "base trains", 600)
+    (pod,) = place.kube.list("v1", "Pod", place.namespace, labelSelector="hatstack.dev/step=base")
+    path = f"/api/v1/namespaces/{place.namespace}/pods/{pod['metadata']['name']}"
+    place.kube.request("DELETE", path, {"gracePeriodSeconds": 0})
+    expect(page.locator("#state")).to_have_text("done", timeout=1_200_000)
+    found = look.detail(place.desk.settings.root, "smoke-on-argo")
+    states = {one["step"]: (one["state"], one["tries"]) for one in found["steps_detail"]}
+    assert {state for state, _ in states.values()} == {"done"}
+    assert states["base"] == ("done", 2)
+    assert "base" in str(look.curves(place.desk.settings.root, "smoke-on-argo"))
+    page.click("#report")
+    expect(page.locator("h1").first).to_contain_text("Smoke run")
