@@ -1,7 +1,7 @@
 """An engine and a tool server that answer at once, for the gateway's benches: canned bytes over asyncio, one process.
 
 `POST /v1/chat/completions`: a body with `"stream":true` gets 34 chunks in separate writes, else one JSON body. A body that
-offers tools and has no tool result yet gets a tool call; with one, a reply. `POST /tools/…`: "42". Prints its port.
+knows `get_item` gets a call of it, or a reply when its last message is the tool's. `POST /tools/…`: "42". Prints its port.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def answer(head: bytes, body: bytes) -> list[bytes]:
         return MODELS
     if b'"stream":true' not in body and b'"stream": true' not in body:
         return WHOLE
-    if b'"tools":[' in body:
-        return REPLY if b'"role":"tool"' in body else CALL
+    if b"get_item" in body:  # the last message says what the turn waits for
+        return REPLY if b'"role":"tool"' in body[body.rfind(b'"role":') :] else CALL
     return STREAM
 
 

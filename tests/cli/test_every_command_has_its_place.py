@@ -88,7 +88,7 @@ def test_every_command_and_option_stands_in_the_docs_and_has_a_meaning() -> None
 def test_every_mutation_has_a_dry_run() -> None:
     mutating = {"run", "evaluate", "harness init", "harness augment", "data import", "pipeline compile", "cache gc"}
     mutating |= {f"harness {verb}" for verb in ("push", "pull", "propose", "approve", "promote", "rollback")}
-    mutating |= {"up", "down", "evolve", "judge calibrate", "data erase"}
+    mutating |= {"up", "down", "evolve", "loadtest draw", "judge calibrate", "data erase"}
     mutating |= {f"canary {verb}" for verb in ("start", "pause", "resume", "promote", "abort")}
     mutating |= {f"account {verb}" for verb in ("create", "grant", "revoke", "token")}
     mutating |= {"harness export", "harness import", "model aliases", "release render"}

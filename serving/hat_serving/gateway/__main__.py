@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from hat_serving.gateway.live import FolderSource, RegistrySource, Source
 from hat_serving.gateway.proxy import App, Proxy, fronted
 from hat_serving.gateway.retention import Retention, keeping
 from hat_serving.gateway.steered import SteeredSource
+from hat_serving.gateway.telemetry import otlp
 from hat_serving.gateway.toolbox import Bindings, Toolbox
 from hat_serving.gateway.traces import TraceWriter
 from hat_serving.gateway.trials import Trials
@@ -76,6 +77,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--pass-through", action="store_true", help="pass /engines/NAME/v1/… on to the engines, without an agent"
     )
+    parser.add_argument(
+        "--otlp", default=os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""), help="OTLP/HTTP collector for spans"
+    )
+    parser.add_argument("--otlp-contents", action="store_true", help="put texts of viewers and tools into spans too")
+    parser.add_argument("--kept-sessions", type=int, default=10_000, help="conversations held in memory, 20 KB each")
     parser.add_argument("--open-turns", type=int, default=256)
     parser.add_argument(
         "--keep-conversations-days", type=int, default=30, help="days after the last turn, then a conversation goes"
@@ -105,18 +111,21 @@ def build(given: argparse.Namespace) -> Starlette:
     keep = Retention(given.keep_conversations_days, given.keep_traces_days)
     engines = Engines({name: Engine(url=url, model=given.engine_model) for name, url in map(_named, given.engine)})
     toolbox = Toolbox(_bindings(given))
-    traces = TraceWriter(given.data / "traces")
+    telemetry = otlp(given.otlp, contents=given.otlp_contents) if given.otlp else None
+    traces = TraceWriter(given.data / "traces", also=telemetry.take if telemetry is not None else None)
     database = Database(given.database or f"sqlite:///{given.data / 'gateway.db'}")
     control = Control(database)
-    source = SteeredSource(_source(given), control)
+    base = _source(given)
+    source = SteeredSource(base, control)
+    follows = base if isinstance(base, RegistrySource) else None
     host = Host(
         source,
         engines,
         toolbox,
         conversations=Conversations(database),
         traces=traces,
-        limits=HostLimits(open_turns=given.open_turns),
-        muted=control.muted,
+        limits=HostLimits(open_turns=given.open_turns, kept_sessions=given.kept_sessions),
+        muted=lambda: control.muted() | follows.muted if follows is not None else control.muted(),
     )
     key = pseudonym_key(given.data / "pseudonym.key")
     admin = Admin(
@@ -137,9 +146,20 @@ def build(given: argparse.Namespace) -> Starlette:
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
-        async with engines, toolbox, following(control, trials), keeping(given.data, keep, given.database):
+        async with (
+            engines,
+            toolbox,
+            following(control, trials, source=follows),
+            keeping(given.data, keep, given.database),
+        ):
+            if follows is not None:
+                follows.follow()
             yield
+        if follows is not None:
+            follows.close()
         traces.close()
+        if telemetry is not None:
+            telemetry.close()
         database.close()
 
     app = create_app(host, HttpSettings(pseudonym_key=key, tokens=_hashes(given.token_hashes)), life, sides)
@@ -178,21 +198,32 @@ def _hashes(path: Path | None) -> frozenset[str]:
 
 
 @asynccontextmanager
-async def following(control: Control, trials: Trials | None = None, every_s: float = FOLLOW_S) -> AsyncIterator[None]:
-    """Follows the shared steering and tends experiments while the block runs; then takes this replica off the list."""
+async def following(
+    control: Control,
+    trials: Trials | None = None,
+    every_s: float = FOLLOW_S,
+    source: RegistrySource | None = None,
+) -> AsyncIterator[None]:
+    """Follows steering and registry and tends experiments while the block runs; then takes this replica off the list."""
+
+    async def tried(what: Callable[[], None], done: str) -> None:
+        try:
+            await asyncio.to_thread(what)
+        except PlatformError as error:
+            log.warning("%s: %s", done, error.message)
+        except Exception:  # whatever goes wrong here must not end the following
+            log.exception(done)
 
     async def follow() -> None:
         tended = 0.0
         while True:
-            try:
-                await asyncio.to_thread(control.sync)
-                if trials is not None and time.monotonic() - tended >= TEND_S:
-                    tended = time.monotonic()
-                    await asyncio.to_thread(trials.tend)
-            except PlatformError as error:
-                log.warning("the steering stands as last known: %s", error.message)
-            except Exception:  # whatever goes wrong here must not end the following
-                log.exception("following the steering")
+            await tried(control.sync, "the steering stands as last known")
+            if time.monotonic() - tended >= TEND_S:
+                tended = time.monotonic()
+                if source is not None:
+                    await tried(source.refresh, "the registry's last good versions go on")
+                if trials is not None:
+                    await tried(trials.tend, "experiments are not tended")
             await asyncio.sleep(every_s)
 
     task = asyncio.create_task(follow())
