@@ -90,6 +90,7 @@ class Sampler:
         for row in plan.kept:
             assert row.kv is not None
             self._cache.put(place[id(row)], row.kv, row.length)
+            row.kv = None
         logits = torch.empty(len(rows), self.network.vocabulary)
         self._prefill(order, 0, len(plan.kept), logits)
         self._prefill(order, len(plan.kept), len(plan.kept) + len(plan.leaders), logits)
@@ -280,6 +281,7 @@ class MicroModel:
         if kept:
             row.length = min(common_length(kept.ids, ids), kept.kv.shape[3], len(ids) - 1)
             row.kv = kept.kv if row.length else None
+            self.forget(session_id)  # the row holds it until it stands in the batch's own cache
         return row
 
     def _continue(self, kept: _Kept, call: CallModel) -> list[int] | None:
