@@ -80,7 +80,7 @@ def up(
         say("no trained model yet, so no engine and no gateway: hat run --profile micro makes one")
     started = processes.start(planned, place, say)
     body = {
-        "services": [{"name": one.name, "url": f"http://127.0.0.1:{one.port}", "pid": one.pid} for one in started],
+        "services": [{"name": one.name, "url": one.url, "pid": one.pid} for one in started],
         "changed": True,
     }
     emit(

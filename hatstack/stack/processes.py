@@ -25,6 +25,8 @@ STOP_S = 30.0
 """How long a process may take to end by itself before it is killed."""
 POLL_S = 0.1
 LOG_LINES = 12
+LIVED_S = 1.5
+"""After this a process that listens nowhere counts as up."""
 
 
 class StackError(PlatformError):
@@ -48,6 +50,11 @@ class Started:
     pid: int
     born: int
     log: str
+
+    @property
+    def url(self) -> str:
+        """Where it answers; "" where it does not."""
+        return f"http://127.0.0.1:{self.port}" if self.port else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,7 @@ def start(services: Sequence[Service], data: Path, told: Callable[[str], None] =
     started: list[Started] = []
     try:
         for service in services:
-            told(f"{service.name:<8} starting on {service.url}")
+            told(f"{service.name:<8} starting{' on ' + service.url if service.url else ''}")
             process = _spawn(service, logs / f"{service.name}.log")
             started.append(
                 Started(
@@ -105,10 +112,7 @@ def start(services: Sequence[Service], data: Path, told: Callable[[str], None] =
 def status(data: Path, services: Mapping[str, str] | None = None) -> list[State]:
     """How every process that was started stands; empty where none was. `services` maps a name to its health path."""
     paths = services or {}
-    return [
-        State(one.name, f"http://127.0.0.1:{one.port}", one.pid, _state(one, paths.get(one.name, "")), one.log)
-        for one in _read(data)
-    ]
+    return [State(one.name, one.url, one.pid, _state(one, paths.get(one.name, "")), one.log) for one in _read(data)]
 
 
 def stop(data: Path) -> list[str]:
@@ -133,11 +137,11 @@ def _spawn(service: Service, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _wait(service: Service, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + service.start_s
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while time.monotonic() < began + service.start_s:
         if process.poll() is not None:
             raise StackError(f"{service.name} ended with code {process.returncode}:\n{_tail(log)}", place=str(log))
-        if _answers(service.port, service.health):
+        if _answers(service.port, service.health) if service.port else time.monotonic() > began + LIVED_S:
             return
         try:
             process.wait(POLL_S)
@@ -159,7 +163,7 @@ def _answers(port: int, health: str) -> bool:
 def _state(one: Started, health: str) -> str:
     if _born(one.pid) != one.born:
         return "gone"
-    return "up" if _answers(one.port, health) else "not answering"
+    return "up" if not one.port or _answers(one.port, health) else "not answering"
 
 
 def _end(started: Sequence[Started]) -> None:

@@ -130,7 +130,7 @@ def test_the_json_twin_is_the_api_and_the_gateways_own(running: Console, world: 
             assert twin == client.get("/api/v1" + path).json(), path
         told = client.get("/api/v1/experiments/warm-closing").json()
         assert told == world.admin("GET", "/experiments/warm-closing").json()
-        assert client.get("/experiments/nobody", headers={"Accept": "application/json"}).status_code == 400
+        assert client.get("/experiments/nobody", headers={"Accept": "application/json"}).status_code == 422
         token = re.search(r'name="csrf" value="(\w+)"', client.get("/experiments").text)
         assert token
         refused = client.post("/experiments/warm-closing/stop", data={"csrf": token.group(1)})

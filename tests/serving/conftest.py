@@ -113,6 +113,7 @@ class World:
     control: Control | None = None
     trials: Trials | None = None
     url: str = ""
+    engine: str = ""
     folder: Path = Path()
     muted: frozenset[str] = frozenset()
 
@@ -240,6 +241,7 @@ class Running:
 
     async def _serve(self) -> None:
         runner, base = await _servers(self._world)
+        self._world.engine = base
         app = build(self._world, base, self._database, self._limits)
         self._server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
         serving = asyncio.create_task(self._server.serve())

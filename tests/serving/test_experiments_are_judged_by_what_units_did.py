@@ -11,10 +11,11 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import insert
 
 from hat_registry.store.database import Database
 from hat_serving.errors import SteeringError
-from hat_serving.experiment import lifecycle
+from hat_serving.experiment import lifecycle, records
 from hat_serving.experiment.analysis import analyse, harmed
 from hat_serving.experiment.assignment import Arm, Split, Trial, place
 from hat_serving.experiment.events import Event, Events
@@ -22,6 +23,7 @@ from hat_serving.experiment.model import ArmPlan, Experiment, ExperimentSpec, St
 from hat_serving.experiment.observed import Unit
 from hat_serving.experiment.steering import Steering
 from hat_serving.gateway.app import pseudonym
+from hat_serving.gateway.erase import erase_viewer
 from hat_serving.gateway.live import Deployment, live_arm
 from tests.serving.conftest import KEY, World, by_the_book, shop
 
@@ -135,6 +137,18 @@ def test_no_raw_viewer_is_kept(two: World) -> None:
     assert b"somebody-known" not in stored
 
 
+def test_an_erased_viewer_is_gone_from_experiments_too(two: World) -> None:
+    begun(two)
+    for viewer in ("anna", "bert"):
+        visit(two, viewer)
+        tell(two, confirmed(viewer, f"o-{viewer}"))
+    erase_viewer(two.folder, "anna", KEY)
+    result = told(two)["result"]
+    assert result["units"] == 1
+    assert sum((arm["orders"] or 0) * arm["units"] for arm in result["arms"]) == 1
+    assert tell(two, confirmed("anna", "o-anna")).json()["items"][0]["outcome"] == "stored"
+
+
 def test_overrides_get_their_arm_and_are_not_counted(two: World) -> None:
     begun(two, overrides={"boss": "warm"})
     assert visit(two, "boss") == "warm"
@@ -200,6 +214,47 @@ def test_an_arm_whose_engine_is_down_is_answered_by_the_controls(two: World) -> 
             said = client.post("/v1/rooms/r/messages", json=body).json()
             assert said["outcome"] == "reply"
     assert 'hatstack_gateway_arm_fallbacks_total{arm="fresh"' in httpx.get(two.url + "/metrics").text
+
+
+def test_a_ramp_goes_on_and_harm_stops_it_by_themselves(two: World) -> None:
+    ramp = [{"percent": 10, "hold_s": 0}, {"percent": 100, "hold_s": 0}]
+    begun(two, ramp=ramp)
+    assert two.trials is not None
+    two.trials.tend()
+    assert [stage["percent"] for stage in told(two)["stages"]] == [10, 100]
+    at = time.time()
+    rows = [
+        {"workspace": "default", "subject": "experiment:closing-words", "unit": f"u{n}", "assigned": "warm"}
+        | {"served": "warm", "at": at}
+        for n in range(400)
+    ]
+    with two.trials._database.write() as tx:
+        tx.execute(insert(records.exposure), rows)
+    two.trials._due.clear()
+    two.trials.tend()
+    stopped = told(two)
+    assert stopped["state"] == "stopped"
+    assert "promised shares" in stopped["reason"]
+    changes = two.admin("GET", "/deployments/shop/changes").json()["items"]
+    assert [one["actor"] for one in changes[:2]] == ["gateway", "gateway"]
+
+
+@pytest.mark.parametrize("unit", ["viewer", "conversation", "room"])
+def test_any_unit_is_followed_by_its_events(two: World, unit: str) -> None:
+    begun(two, unit=unit, arms=[{"name": "warm", "harness": "candidate", "weight": 99}])
+    for number in range(4):
+        visit(two, f"v{number}", room=f"room{number}")
+        sold = {
+            "key": f"k{number}",
+            "type": "order_confirmed",
+            "viewer": f"v{number}",
+            "order": f"o{number}",
+            "value": 5,
+        }
+        assert tell(two, {**sold, "room": f"room{number}"}).status_code == 200
+    result = told(two)["result"]
+    assert result["units"] == 4
+    assert sum((arm["revenue"] or 0) * arm["units"] for arm in result["arms"]) == pytest.approx(20)
 
 
 # ---- life of an experiment: pure ----------------------------------------------------------------------------------------

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hat_serving.experiment.events import Event
+from hat_serving.experiment.model import BETTER, ExperimentSpec
 from hat_serving.gateway import chat
 from hat_serving.gateway.metrics import Metrics
+from hat_serving.gateway.proxy import Proxy
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "gateway.md").read_text(encoding="utf-8")
+EXPERIMENTS = (DOCS / "experiments.md").read_text(encoding="utf-8")
 
 
 def rows(heading: str) -> set[str]:
@@ -23,7 +28,22 @@ def test_fields_are_those_of_the_code() -> None:
 
 
 def test_metrics_are_those_of_the_code() -> None:
-    names = set()
-    for family in Metrics().collector.collect():
+    metrics, names = Metrics(), set()
+    Proxy({}, collector=metrics.collector)
+    for family in metrics.collector.collect():
         names.add(family.name + "_total" if family.type == "counter" else family.name)
     assert rows("## Metrics") == names
+
+
+def named(heading: str) -> set[str]:
+    """Names in the first cells of the tables below a heading of the page on experiments."""
+    section = EXPERIMENTS.split(heading, 1)[1].split("\n## ", 1)[0]
+    cells = re.findall(r"^\| (`[^|]*`) \|", section, flags=re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_fields_metrics_and_events_of_experiments_are_those_of_the_code() -> None:
+    assert named("## Fields") == set(ExperimentSpec.model_fields) | set(BETTER)
+    told = named("## Events")
+    also = {"conversation", "room", "item", "order"}
+    assert told | also == set(Event.model_fields)

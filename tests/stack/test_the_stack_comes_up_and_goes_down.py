@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
 from hatstack.stack import processes
@@ -71,13 +72,32 @@ def test_up_chat_status_down(tmp_path: Path, engine: str) -> None:
         started = hat("up", "--engine", engine, "--without", "mlflow", *data, "--output", "json")
         assert started.returncode == 0, started.stderr
         listed = {one["name"]: one for one in json.loads(started.stdout)["services"]}
-        assert list(listed) == ["tools", "console", "gateway"]
+        assert list(listed) == ["tools", "console", "gateway", "canary"]
         again = hat("up", "--engine", engine, *data)
         assert (again.returncode, "runs already" in again.stderr) == (4, True)
         said = hat("chat", "hello", "--gateway", listed["gateway"]["url"], "--output", "json")
         assert said.returncode == 0, said.stderr
         assert json.loads(said.stdout)["skills"] == ["chillchat"]
         assert json.loads(said.stdout)["text"].endswith("thanks for watching")
+        assert json.loads(said.stdout)["details"]["model_calls"] == 2
+        chat = httpx.post(
+            listed["console"]["url"] + "/api/v1/chat", json={"name": "live-commerce", "text": "hello"}, timeout=60
+        )
+        assert chat.json()["text"].endswith("thanks for watching")
+        plan = {"name": "plain", "deployment": "live-commerce", "arms": [{"name": "self", "harness": "live-commerce"}]}
+        (tmp_path / "plan.yaml").write_text(json.dumps(plan))
+        there = ("--gateway", listed["gateway"]["url"], "--token-file", str(tmp_path / "stack/gateway/admin.token"))
+        for words in (
+            ("create", str(tmp_path / "plan.yaml")),
+            ("start", "plain"),
+            ("status", "plain"),
+            ("stop", "plain"),
+        ):
+            done = hat("experiment", *words, *there, "--output", "json")
+            assert done.returncode == 0, done.stderr
+        assert [arm["name"] for arm in json.loads(done.stdout)["arms"]] == ["control", "self"]
+        everything = hat("status", *data, "--output", "json")
+        assert {one["state"] for one in json.loads(everything.stdout)["services"]} == {"up"}
         os.kill(listed["tools"]["pid"], signal.SIGKILL)
         broken = hat("status", *data)
         assert (broken.returncode, "tools not up" in broken.stderr) == (5, True)

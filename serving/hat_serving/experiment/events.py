@@ -51,6 +51,7 @@ class Event(BaseModel):
     type: Literal["item_view", "order_placed", "order_confirmed", "refund", "thumbs"]
     viewer: str = Field(min_length=1, max_length=256)
     conversation: str = Field(default="", max_length=256)
+    """As in `X-Hatstack-Conversation`; in a room it follows from room and viewer."""
     room: str = Field(default="", max_length=256)
     item: str = Field(default="", max_length=128)
     order: str = Field(default="", max_length=128)
@@ -119,7 +120,7 @@ class Events:
             "key": one.key,
             "type": one.type,
             "viewer": known(one.viewer),
-            "conversation": known(one.conversation),
+            "conversation": known(one.conversation) or (f"{known(one.room)}.{known(one.viewer)}" if one.room else ""),
             "room": known(one.room),
             "item": one.item,
             "order": one.order,

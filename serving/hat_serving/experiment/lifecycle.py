@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from hat_serving.errors import SteeringError
 from hat_serving.experiment.model import ArmPlan, Experiment, ExperimentSpec, Stage
+from hat_serving.experiment.steering import KEPT as FORMER
 from hat_serving.experiment.steering import Former, Steering, release_of
 
 BASELINE = "react-baseline"
@@ -120,7 +121,7 @@ def stop(now: Steering, name: str, reason: str, at: float, keep: str = "") -> St
         for arm in one.arms
     )
     fresh = {(entry.digest, entry.release) for entry in left}
-    former = (*(entry for entry in now.former if (entry.digest, entry.release) not in fresh), *left)
+    former = (*(entry for entry in now.former if (entry.digest, entry.release) not in fresh), *left)[-FORMER:]
     return _replaced(now.model_copy(update={"former": former}), over)
 
 

@@ -88,19 +88,7 @@ def write(tx: Connection, workspace: str, record: TurnRecord) -> None:
             same = [exposure.c[name] == value for name, value in key.items()]
             moved = (exposure.c.assigned != arm, exposure.c.until.is_(None))
             tx.execute(update(exposure).where(*same, *moved).values(until=at))
-    names = (
-        "deployment",
-        "conversation",
-        "number",
-        "viewer",
-        "unit",
-        "served",
-        "release",
-        "moved",
-        "outcome",
-        "seconds",
-    )
-    names += ("first_s", "tokens_in", "tokens_out", "tool_calls", "tool_failures")
+    names = [column.name for column in turn.columns if column.name not in ("workspace", "at")]
     tx.execute(insert(turn).values(workspace=workspace, at=at, **{name: getattr(record, name) for name in names}))
 
 

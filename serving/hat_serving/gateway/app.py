@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from hat_harness.errors import PlatformError
 from hat_serving.errors import RequestError
-from hat_serving.gateway import chat
+from hat_serving.gateway import chat, streaming
 from hat_serving.gateway.admin import Admin
 from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Answer, Host
@@ -83,7 +83,9 @@ def create_app(
             Route("/healthz", routes.alive, methods=["GET"]),
             Route("/readyz", routes.ready, methods=["GET"]),
             Route("/metrics", routes.metrics, methods=["GET"]),
+            Route("/v1/models", routes.guarded(routes.models), methods=["GET"]),
             *(sides.routes(routes) if sides is not None else ()),
+            Route("/{rest:path}", routes.nothing, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
         ],
     )
 
@@ -141,7 +143,8 @@ class Routes:
         body = chat.read_json(await self._body(request))
         parsed = chat.read_chat(body, *self._who(request, body))
         if parsed.stream:
-            return self._streamed(request, parsed)
+            await self._host.admit(parsed.ask)
+            return self._streamed(streaming.chat_chunks(self._host, parsed))
         answer = await self._turn(request, parsed)
         return _json(chat.chat_answer(answer, parsed.ask.name), answer)
 
@@ -150,7 +153,8 @@ class Routes:
         body = chat.read_json(await self._body(request))
         parsed = chat.read_responses(body, *self._who(request, body))
         if parsed.stream:
-            raise RequestError("streaming is offered on /v1/chat/completions", place="stream")
+            await self._host.admit(parsed.ask)
+            return self._streamed(streaming.response_events(self._host, parsed))
         answer = await self._turn(request, parsed)
         return _json(chat.response_answer(answer, parsed.ask.name), answer)
 
@@ -163,6 +167,16 @@ class Routes:
         if answer.turn.outcome == "silence":
             return Response(status_code=204, headers={**HEADERS, "x-hatstack-arm": answer.arm})
         return _json(chat.room_answer(answer, parsed.details), answer)
+
+    async def models(self, _request: Request) -> Response:
+        """`GET /v1/models`: what may stand in `model`."""
+        items = [{"id": name, "object": "model", "created": 0, "owned_by": "hatstack"} for name in self._host.names()]
+        return Response(orjson.dumps({"object": "list", "data": items}), headers=HEADERS, media_type=JSON)
+
+    async def nothing(self, request: Request) -> Response:
+        """Whatever is not offered, in words."""
+        place = f"{request.method} {request.url.path[:200]}"
+        return _error(404, "invalid_input", "this route is not offered", place, "docs/gateway.md lists those that are")
 
     async def alive(self, _request: Request) -> Response:
         """`GET /healthz`: the process answers."""
@@ -225,39 +239,10 @@ class Routes:
                 task.cancel()
             await asyncio.gather(turn, gone, return_exceptions=True)
 
-    def _streamed(self, request: Request, parsed: chat.Parsed) -> Response:
+    def _streamed(self, chunks: AsyncIterator[bytes]) -> Response:
+        """Starlette closes the generator when the client goes away."""
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._chunks(parsed), media_type="text/event-stream", headers=headers)
-
-    async def _chunks(self, parsed: chat.Parsed) -> AsyncIterator[bytes]:
-        """The events of a streamed turn. Starlette closes the generator when the client goes away."""
-        model, identity = parsed.ask.name, f"chatcmpl-{parsed.ask.conversation}"
-        pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        turn = asyncio.ensure_future(self._host.turn(parsed.ask, pieces.put))
-        turn.add_done_callback(lambda _: pieces.put_nowait(None))
-        shown = ""
-        try:
-            yield chat.chunk(identity, model, {"role": "assistant", "content": ""})
-            while (piece := await pieces.get()) is not None:
-                shown += piece
-                yield chat.chunk(identity, model, {"content": piece})
-            answer = turn.result()
-            rest = answer.text[len(shown) :] if answer.text.startswith(shown) else answer.text
-            if rest:
-                yield chat.chunk(identity, model, {"content": rest})
-            yield chat.chunk(identity, model, {}, "stop")
-            if parsed.usage:
-                yield chat.chunk(identity, model, {}, "stop", usage=chat.usage(answer)).replace(
-                    b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]', b'"choices":[]'
-                )
-        except PlatformError as error:
-            yield (
-                b"data: " + orjson.dumps({"error": _told(error.kind, error.message, error.place, error.cure)}) + b"\n\n"
-            )
-        finally:
-            turn.cancel()
-            await asyncio.gather(turn, return_exceptions=True)
-        yield b"data: [DONE]\n\n"
+        return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
 
 
 def pseudonym(key: bytes, identity: str) -> str:
@@ -275,14 +260,10 @@ def _json(body: Any, answer: Answer) -> Response:
     return Response(orjson.dumps(body), headers=headers, media_type=JSON)
 
 
-def _told(kind: str, title: str, place: str = "", cure: str = "") -> dict[str, Any]:
-    """OpenAI's error shape, with `kind`, `place` and `cure` beside it."""
-    message = f"{title} ({cure})" if cure else title
-    return {"message": message, "type": kind, "param": place or None, "code": kind, "kind": kind, "cure": cure}
-
-
 def _error(status: int, kind: str, title: str, place: str = "", cure: str = "") -> Response:
     headers = dict(HEADERS)
     if status in {429, 503}:
         headers["Retry-After"] = "1"
-    return Response(orjson.dumps({"error": _told(kind, title, place, cure)}), status, headers=headers, media_type=JSON)
+    return Response(
+        orjson.dumps({"error": streaming.shape(kind, title, place, cure)}), status, headers=headers, media_type=JSON
+    )

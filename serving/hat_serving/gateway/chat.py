@@ -130,9 +130,8 @@ def read_room(body: Mapping[str, Any], room: str, pseudonym: Any) -> Parsed:
         if len(viewers) != len(bounded):
             raise RequestError("as many viewers as texts", place="viewers")
         event = ViewerMessage(bounded, viewers)
-    return Parsed(
-        Ask(_text(body, "model"), key, viewer, event, room=dict(state or {}), room_id=room, room_key=pseudonym(room))
-    )
+    ask = Ask(_text(body, "model"), key, viewer, event, room=dict(state or {}), room_id=room, room_key=pseudonym(room))
+    return Parsed(ask, details=_flag(body, "details"))
 
 
 # ---- answers --------------------------------------------------------------------------------------------------
@@ -163,47 +162,70 @@ def usage(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": taken, "completion_tokens": made, "total_tokens": taken + made}
 
 
-def chunk(identity: str, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> bytes:
-    """One server-sent event of a streamed chat completion."""
-    body = {
+def chunk(
+    identity: str,
+    model: str,
+    delta: Mapping[str, Any] | None = None,
+    finish: str | None = None,
+    usage: Mapping[str, int] | None = None,
+) -> bytes:
+    """One server-sent event of a streamed chat completion; without a delta it has no choice, only the usage."""
+    body: dict[str, Any] = {
         "id": identity,
         "object": "chat.completion.chunk",
         "created": int(time.time()),
         "model": model,
-        "choices": [{"index": 0, "delta": dict(delta), "finish_reason": finish}],
-        **more,
+        "choices": [] if delta is None else [{"index": 0, "delta": dict(delta), "finish_reason": finish}],
     }
+    if usage is not None:
+        body["usage"] = dict(usage)
     return b"data: " + orjson.dumps(body) + b"\n\n"
 
 
 def response_answer(answer: Answer, model: str) -> dict[str, Any]:
     """A response object of `/v1/responses`."""
-    taken = usage(answer)
-    content = [{"type": "output_text", "text": answer.text, "annotations": []}]
-    return {
-        "id": f"resp_{answer.conversation}_{answer.turn.index}",
+    return response_body(f"{answer.conversation}_{answer.turn.index}", model, "completed", answer.text, usage(answer))
+
+
+def response_body(
+    identity: str, model: str, status: str, text: str, used: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """A response object in one of its states; without usage it has no output yet."""
+    body: dict[str, Any] = {
+        "id": f"resp_{identity}",
         "object": "response",
         "created_at": int(time.time()),
-        "status": "completed",
+        "status": status,
         "model": model,
-        "output": [
-            {
-                "type": "message",
-                "id": f"msg_{answer.conversation}_{answer.turn.index}",
-                "status": "completed",
-                "role": "assistant",
-                "content": content,
-            }
-        ],
+        "output": [] if used is None else [response_message(identity, text)],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
-        "usage": {
-            "input_tokens": taken["prompt_tokens"],
-            "output_tokens": taken["completion_tokens"],
-            "total_tokens": taken["total_tokens"],
-        },
     }
+    if used is not None:
+        names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
+        body["usage"] = {names[key]: value for key, value in used.items()}
+        body["usage"] |= {
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
+    return body
+
+
+def response_message(identity: str, text: str) -> dict[str, Any]:
+    """The one message of a response."""
+    return {
+        "type": "message",
+        "id": f"msg_{identity}",
+        "status": "completed",
+        "role": "assistant",
+        "content": [response_part(text)],
+    }
+
+
+def response_part(text: str) -> dict[str, Any]:
+    """The one part of its message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def details(answer: Answer) -> dict[str, Any]:

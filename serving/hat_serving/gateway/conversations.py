@@ -79,6 +79,16 @@ class Conversations:
             metadata.create_all(tx)
             records.metadata.create_all(tx)
 
+    @property
+    def database(self) -> Database:
+        """Where it is kept."""
+        return self._database
+
+    @property
+    def workspace(self) -> str:
+        """Whose conversations it keeps."""
+        return self._workspace
+
     def find(self, identity: str) -> Stored | None:
         """The conversation's head, or None."""
         with self._database.read() as tx:

@@ -1,4 +1,4 @@
-"""Erases a viewer from a gateway's data folder: conversations and traces.
+"""Erases a viewer from a gateway's data folder: conversations, what experiments know of the viewer, and traces.
 
 Always holds: a trace file is rewritten whole or left as it was. Run it on every replica's folder; a shared database is
 erased once. Not here: datasets (hat_components.importer.erase), labels (their store).
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hat_registry.store.database import Database
+from hat_serving.experiment.events import Events
 from hat_serving.gateway.app import pseudonym
 from hat_serving.gateway.conversations import Conversations
 
@@ -33,6 +34,9 @@ def erase_viewer(data: Path, viewer: str, key: bytes, *, database: str = "", dry
     try:
         conversations = Conversations(store)
         count = conversations.count(unit) if dry_run else conversations.forget(unit)
+        if not dry_run:
+            # Exposures and turns went with the conversations; what the shop told goes here.
+            Events(store, lambda identity: identity).forget(unit)
     finally:
         store.close()
     found = {}

@@ -28,6 +28,7 @@ from hat_harness.trace import Trace, TurnSummary, turns
 from hat_serving.errors import MovedError, OverloadedError
 from hat_serving.experiment.assignment import SLOTS, Assigned, place, slot
 from hat_serving.gateway.conversations import Conversations, Stored, restore
+from hat_serving.gateway.journal import Journal
 from hat_serving.gateway.live import Deployment, LiveArm, Move, Source, going_on
 from hat_serving.gateway.metrics import Metrics
 from hat_serving.gateway.recording import Measured, Recorder
@@ -137,6 +138,7 @@ class Host:
         self.shadows = Shadows()
         self._recorder = Recorder(workspace, self.metrics, traces)
         self._store = conversations
+        self._journal = Journal(conversations) if conversations is not None else None
         self._muted = muted
         self.traces = traces
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -147,10 +149,7 @@ class Host:
 
     async def turn(self, ask: Ask, on_text: OnText | None = None) -> Answer:
         """Run one turn. OverloadedError when full or draining, MovedError when another replica was faster."""
-        if self.draining or self._open >= self.limits.open_turns:
-            self.metrics.refused.labels("draining" if self.draining else "full").inc()
-            raise OverloadedError("too many turns are open", cure="try again in a second")
-        deployment = self._source.deployment(ask.name)
+        deployment = await self.admit(ask)
         silenced = self._muted()
         if silenced and not silenced.isdisjoint((ask.room_id, ask.room_key, "*")):
             return self._silent(ask, deployment)
@@ -167,12 +166,27 @@ class Host:
             if self._open == 0:
                 self._idle.set()
 
+    def names(self) -> list[str]:
+        """Deployments that this gateway serves."""
+        return self._source.names()
+
+    async def admit(self, ask: Ask) -> Deployment:
+        """What would serve the turn. Raises what would refuse it, so that a stream can be refused before it begins."""
+        if self.draining or self._open >= self.limits.open_turns:
+            self.metrics.refused.labels("draining" if self.draining else "full").inc()
+            raise OverloadedError("too many turns are open", cure="try again in a second")
+        if self._source.known(ask.name):
+            return self._source.deployment(ask.name)
+        return await asyncio.to_thread(self._source.deployment, ask.name)
+
     async def drain(self) -> bool:
         """Refuse new turns and wait for the open ones; False when some were still open at the limit."""
         self.draining = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), self.limits.drain_s)
         await self.shadows.close()
+        if self._journal is not None:
+            await asyncio.to_thread(self._journal.close)
         return self._open == 0
 
     # ---- one turn ---------------------------------------------------------------------------------------------
@@ -208,10 +222,10 @@ class Host:
                 first_text[0] if first_text else None,
                 model.fell_back,
             )
-            if self._store is not None:
+            if self._journal is not None:
                 timed = [(entry.at, entry.type, entry.data) for entry in fresh if entry.kind == "event"]
                 also = self._recorder.rows(deployment, measured)
-                stored = await asyncio.to_thread(self._store.append, head, timed, also)
+                stored = await self._journal.append(head, timed, also)
             else:
                 stored = replace(head, turns=head.turns + 1)
         except BaseException:
@@ -222,13 +236,13 @@ class Host:
         self._recorder.done(measured, trace.model_copy(update={"entries": fresh, "segments": trace.segments[-1:]}))
         if opened.place is not None:
             self._shadow(ask, deployment, opened, trace)
-        times = {"seconds": measured.seconds, "first_s": measured.first_s}
-        return Answer(ask.conversation, arm.name, arm.release, arm.digest, measured.turn, **times)
+        names = (ask.conversation, arm.name, arm.release, arm.digest)
+        return Answer(*names, measured.turn, seconds=measured.seconds, first_s=measured.first_s)
 
     async def _conversation(self, ask: Ask, deployment: Deployment, kept: _Kept) -> _Opened:
         session, head = kept.session, kept.head
-        if self._store is not None:
-            stored = await asyncio.to_thread(self._store.find, ask.conversation)
+        if self._journal is not None:
+            stored = await self._journal.find(ask.conversation)
             if stored is not None and (session is None or head is None or head.turns != stored.turns):
                 session, head = await asyncio.to_thread(self._restored, stored), stored
                 kept.seen = len(session.trace.entries)

@@ -6,6 +6,8 @@ registry is away the last good answer stands. Not here: assignment (experiment.a
 
 from __future__ import annotations
 
+import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -14,13 +16,17 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hat_harness.digest import harness_digest
+from hat_harness.errors import PlatformError
 from hat_harness.hooks import CompiledHooks, compile_hooks
 from hat_harness.load import load_harness
 from hat_harness.spec import Harness
 from hat_registry.client import Client, ClientError
+from hat_registry.client.watch import Event, Watch
 from hat_serving.errors import RequestError, UpstreamError
 from hat_serving.experiment.assignment import Arm, Split, Trial
 from hat_serving.experiment.steering import Former
+
+log = logging.getLogger("hatstack.gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,9 @@ class Source(Protocol):
     def harness(self, digest: str) -> Harness:
         """A harness that a running conversation is still on."""
 
+    def known(self, name: str) -> bool:
+        """Whether `deployment` answers at once."""
+
     def names(self) -> list[str]:
         """Names that are served: all, or those that were asked for so far."""
 
@@ -172,6 +181,10 @@ class FolderSource:
             raise UpstreamError(f"no harness {digest}")
         return found
 
+    def known(self, name: str) -> bool:
+        """A folder is always at hand."""
+        return True
+
     def names(self) -> list[str]:
         """All of them."""
         return list(self._deployments)
@@ -192,27 +205,73 @@ class FolderSource:
 
 
 class RegistrySource:
-    """The pointer `production` of a harness in a registry, through its caching client."""
+    """The pointer `production` of a harness in a registry, through its caching client.
+
+    A turn never waits for the registry: what was served once is answered from memory, and `follow` keeps that fresh.
+    """
 
     def __init__(self, client: Client, pointer: str = "production") -> None:
         self._client = client
         self._pointer = pointer
-        self._arms: dict[tuple[str, str, bool], LiveArm] = {}
+        self._live: dict[str, Deployment] = {}
         self._names: dict[str, str] = {}
+        self._watch: Watch | None = None
+        self.muted: frozenset[str] = frozenset()
+        """Rooms that the registry silenced; "*" is all."""
+
+    def follow(self) -> None:
+        """Hear of moves and mutes from now on, in a thread."""
+        self._watch = Watch(self._client, self._heard)
+        self._watch.start()
+
+    def close(self) -> None:
+        """Stop hearing."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def known(self, name: str) -> bool:
+        """Whether `name` is answered from memory."""
+        return name in self._live
 
     def deployment(self, name: str) -> Deployment:
-        """What the pointer says now."""
+        """What the pointer said last; a name that was never served is asked for, which may take seconds."""
+        found = self._live.get(name)
+        return found if found is not None else self._look(name)
+
+    def _look(self, name: str) -> Deployment:
         try:
             resolved, harness = self._client.harness(name, self._pointer)
         except ClientError as error:
             if error.kind == "unavailable":
                 raise UpstreamError(error.message, cure="start the registry; nothing is cached yet") from None
             raise RequestError(error.message, place="model") from None
-        key = (name, resolved.digest, resolved.urgent)
-        if key not in self._arms:
-            self._arms[key] = live_arm("stable", harness, urgent=resolved.urgent)
-            self._names[resolved.digest] = name
-        return Deployment(name, Split(name, (Arm("stable", 100),)), {"stable": self._arms[key]})
+        known = self._live.get(name)
+        if known is not None and (known.control.digest, known.control.urgent) == (resolved.digest, resolved.urgent):
+            return known
+        self._names[resolved.digest] = name
+        arm = live_arm("stable", harness, urgent=resolved.urgent)
+        made = Deployment(name, Split(name, (Arm("stable", 100),)), {"stable": arm})
+        self._live[name] = made
+        return made
+
+    def refresh(self) -> None:
+        """Ask for everything that is served, and for mutes: what happened while nothing was heard. Blocking."""
+        for name in list(self._live):
+            self._look(name)
+        self.muted = frozenset(json.loads(self._client.get("/api/v1/mutes"))["rooms"])
+
+    def _heard(self, event: Event) -> None:
+        """One event of the registry; what cannot be fetched now stays as it is."""
+        try:
+            if event.kind == "mute":
+                room = str(event.data["room"])
+                self.muted = self.muted | {room} if event.data["muted"] else self.muted - {room}
+            elif event.kind == "pointer" and event.data.get("name") in self._live:
+                self._look(str(event.data["name"]))
+            elif event.kind == "reset":
+                self.refresh()
+        except PlatformError as error:
+            log.warning("the last good version goes on: %s", error.message)
 
     def harness(self, digest: str) -> Harness:
         """A harness by digest, from the cache or the registry."""
@@ -220,7 +279,7 @@ class RegistrySource:
 
     def names(self) -> list[str]:
         """Those that were asked for so far."""
-        return sorted({name for name, _, _ in self._arms})
+        return sorted(self._live)
 
     def resolve(self, reference: str, name: str) -> tuple[str, Harness]:
         """A pointer of a harness, or one of its versions."""

@@ -96,7 +96,7 @@ class Recorder:
         if measured.fell_back or measured.move in ("abort", "gone"):
             metrics.fallbacks.labels(*labels).inc()
         if self._traces is not None:
-            self._traces.put(trace)
+            self._traces.put(trace, _told(measured.arm))
             metrics.dropped_traces.set(self._traces.dropped)
 
     def shadow(self, shown: Shown) -> None:
@@ -104,7 +104,11 @@ class Recorder:
         labels = self.labels(shown.arm)
         self.metrics.shadows.labels(*labels, shown.turn.outcome).inc()
         if self._traces is not None:
-            self._traces.put(shown.trace)
+            self._traces.put(shown.trace, _told(shown.arm) | {"shadow": "true"})
+
+
+def _told(arm: LiveArm) -> dict[str, str]:
+    return {"arm": arm.name, "release": arm.release}
 
 
 def _exposures(deployment: Deployment, measured: Measured) -> tuple[tuple[str, str], ...]:

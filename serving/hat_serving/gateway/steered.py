@@ -67,6 +67,10 @@ class SteeredSource:
         except PlatformError as error:
             self._control.troubled(name, error.message)
 
+    def known(self, name: str) -> bool:
+        """Whether `deployment` answers at once."""
+        return self._base.known(name)
+
     def names(self) -> list[str]:
         """What the source serves."""
         return self._base.names()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,7 +21,12 @@ class TraceWriter:
     """Writes traces below `folder` as `<YYYY-MM-DD>.jsonl`, until `close`."""
 
     def __init__(
-        self, folder: Path, *, capacity: int = CAPACITY, today: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        folder: Path,
+        *,
+        capacity: int = CAPACITY,
+        today: Callable[[], datetime] = lambda: datetime.now(UTC),
+        also: Callable[[Trace, Mapping[str, str]], None] | None = None,
     ) -> None:
         self.dropped = 0
         self.written = 0
@@ -29,20 +34,21 @@ class TraceWriter:
         self._folder = folder
         self._capacity = capacity
         self._today = today
-        self._queue: deque[Trace] = deque()
+        self._also = also
+        self._queue: deque[tuple[Trace, Mapping[str, str]]] = deque()
         self._wake = threading.Condition()
         self._closing = False
         folder.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._run, name="trace-writer", daemon=True)
         self._thread.start()
 
-    def put(self, trace: Trace) -> None:
-        """Queue one trace."""
+    def put(self, trace: Trace, labels: Mapping[str, str] | None = None) -> None:
+        """Queue one trace; `labels` (arm, release) go to `also` with it."""
         with self._wake:
             if len(self._queue) >= self._capacity:
                 self._queue.popleft()
                 self.dropped += 1
-            self._queue.append(trace)
+            self._queue.append((trace, labels or {}))
             self._wake.notify()
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -63,12 +69,15 @@ class TraceWriter:
                 self._queue.clear()
             self._write(batch)
 
-    def _write(self, batch: list[Trace]) -> None:
+    def _write(self, batch: list[tuple[Trace, Mapping[str, str]]]) -> None:
         path = self._folder / f"{self._today():%Y-%m-%d}.jsonl"
         try:
             with path.open("a", encoding="utf-8") as file:
-                file.writelines(trace.model_dump_json() + "\n" for trace in batch)
+                file.writelines(trace.model_dump_json() + "\n" for trace, _ in batch)
             self.written += len(batch)
         except OSError:
             # A full disk must not stop the gateway; the metric tells.
             self.failed += len(batch)
+        if self._also is not None:
+            for trace, labels in batch:
+                self._also(trace, labels)

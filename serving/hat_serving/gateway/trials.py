@@ -40,6 +40,8 @@ look = Table(
 )
 """`body`: JSON of arm → [delta, low, high, p, units]."""
 LOOK_S = 60.0
+JUDGED_S = 30.0
+"""How often a running experiment is looked at for harm, at most."""
 SHOWN_LOOKS = 500
 
 
@@ -64,6 +66,7 @@ class Trials:
         self._engines = engines
         self._workspace = workspace
         self._clock = clock
+        self._due: dict[str, float] = {}
         with database.write() as tx:
             metadata.create_all(tx)
 
@@ -75,9 +78,10 @@ class Trials:
     def create(self, spec: ExperimentSpec, actor: str) -> dict[str, Any]:
         """A draft; its overrides are kept as pseudonyms."""
         self._source.deployment(spec.deployment)
-        for arm in (*spec.arms, *spec.shadows):
-            if arm.engine not in self._engines.names:
-                raise RequestError(f"no engine called {arm.engine!r}", place=f"arms.{arm.name}.engine")
+        asked = {arm.name: arm.engine for arm in spec.arms} | {arm.name: arm.engine for arm in spec.shadows}
+        for name, engine in asked.items():
+            if engine not in self._engines.names:
+                raise RequestError(f"no engine called {engine!r}", place=f"arms.{name}.engine")
         known = {self._pseudonym(viewer): arm for viewer, arm in spec.overrides.items()}
         kept = spec.model_copy(update={"overrides": known})
         for steering in self._control.all():
@@ -144,13 +148,18 @@ class Trials:
     def _tend(self, deployment: str, one: Experiment) -> None:
         from hat_serving.experiment import analysis
 
-        result, _ = self._result(one)
-        why = analysis.harmed(result)
         at = self._clock()
+        onward = bool(lifecycle.advance(Steering(name=deployment, experiments=(one,)), one.name, at).revision)
+        if not onward and time.monotonic() < self._due.get(one.name, 0.0):
+            return
+        began = time.monotonic()
+        result, _ = self._result(one)
+        # Many units take seconds; looking then takes a fiftieth of the time at most.
+        self._due[one.name] = time.monotonic() + max(JUDGED_S, 50 * (time.monotonic() - began))
+        why = analysis.harmed(result)
         if why and one.spec.on_harm == "stop":
             self.stop(one.name, "gateway", why)
-            return
-        if lifecycle.advance(Steering(name=deployment, experiments=(one,)), one.name, at).revision:
+        elif onward:
             detail = {"name": one.name, "stage": len(one.stages)}
 
             def made(now: Steering) -> Steering:

@@ -1,0 +1,105 @@
+"""Server-sent events of a streamed turn, as chat completion chunks and as the events of `/v1/responses`.
+
+Always holds: what was shown is never taken back: where the final reply does not continue it, it is sent whole; a turn that fails
+ends the stream with one error in OpenAI's shape; closing the generator cancels the turn, which stops the engine.
+Not here: turns (host), bodies that are not streamed (chat).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+
+from hat_harness.errors import PlatformError
+from hat_serving.gateway import chat
+from hat_serving.gateway.host import Answer, Host
+
+
+async def pieces(host: Host, parsed: chat.Parsed) -> AsyncGenerator[str | Answer, None]:
+    """Texts as they may be shown, then the answer. Raises what the turn raises."""
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+    turn = asyncio.ensure_future(host.turn(parsed.ask, queue.put))
+    turn.add_done_callback(lambda _: queue.put_nowait(None))
+    shown = ""
+    try:
+        while (piece := await queue.get()) is not None:
+            shown += piece
+            yield piece
+        answer = turn.result()
+        rest = answer.text[len(shown) :] if answer.text.startswith(shown) else answer.text
+        if rest:
+            yield rest
+        yield answer
+    finally:
+        turn.cancel()
+        await asyncio.gather(turn, return_exceptions=True)
+
+
+async def chat_chunks(host: Host, parsed: chat.Parsed) -> AsyncIterator[bytes]:
+    """A streamed chat completion."""
+    model, identity = parsed.ask.name, f"chatcmpl-{parsed.ask.conversation}"
+    try:
+        yield chat.chunk(identity, model, {"role": "assistant", "content": ""})
+        async with aclosing(pieces(host, parsed)) as found:
+            async for piece in found:
+                if isinstance(piece, str):
+                    yield chat.chunk(identity, model, {"content": piece})
+                    continue
+                yield chat.chunk(identity, model, {}, "stop")
+                if parsed.usage:
+                    yield chat.chunk(identity, model, usage=chat.usage(piece))
+    except PlatformError as error:
+        yield b"data: " + orjson.dumps({"error": told(error)}) + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+async def response_events(host: Host, parsed: chat.Parsed) -> AsyncIterator[bytes]:
+    """The events of a streamed response: created, in progress, one message with one text part, completed or failed."""
+    identity = f"{parsed.ask.conversation}_s{secrets.token_hex(6)}"
+    numbers = iter(range(1_000_000_000))
+
+    def event(kind: str, **fields: Any) -> bytes:
+        body = {"type": kind, "sequence_number": next(numbers), **fields}
+        return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n"
+
+    at: dict[str, Any] = {"item_id": f"msg_{identity}", "output_index": 0, "content_index": 0}
+    empty = chat.response_body(identity, parsed.ask.name, "in_progress", "")
+    item: Mapping[str, Any] = {**chat.response_message(identity, ""), "status": "in_progress", "content": []}
+    shown = ""
+    try:
+        yield event("response.created", response=empty)
+        yield event("response.in_progress", response=empty)
+        yield event("response.output_item.added", output_index=0, item=item)
+        yield event("response.content_part.added", **at, part=chat.response_part(""))
+        async with aclosing(pieces(host, parsed)) as found:
+            async for piece in found:
+                if isinstance(piece, str):
+                    shown += piece
+                    yield event("response.output_text.delta", **at, delta=piece, logprobs=[])
+                    continue
+                yield event("response.output_text.done", **at, text=shown, logprobs=[])
+                yield event("response.content_part.done", **at, part=chat.response_part(shown))
+                message = chat.response_message(identity, shown)
+                yield event("response.output_item.done", output_index=0, item=message)
+                whole = chat.response_body(identity, parsed.ask.name, "completed", shown, chat.usage(piece))
+                yield event("response.completed", response=whole)
+    except PlatformError as error:
+        failed = chat.response_body(identity, parsed.ask.name, "failed", "")
+        reason = {"code": "server_error", "message": told(error)["message"]}
+        yield event("response.failed", response={**failed, "error": reason})
+
+
+def told(error: PlatformError) -> dict[str, Any]:
+    """OpenAI's error shape, with `kind`, `place` and `cure` beside it."""
+    return shape(error.kind, error.message, error.place, error.cure)
+
+
+def shape(kind: str, title: str, place: str = "", cure: str = "") -> dict[str, Any]:
+    """The same from its parts."""
+    message = f"{title} ({cure})" if cure else title
+    return {"message": message, "type": kind, "param": place or None, "code": kind, "kind": kind, "cure": cure}
