@@ -1,7 +1,7 @@
 """The real SGLang 0.5.23 in an environment of its own, and a server of it on the CPU.
 
 `environment()` makes the environment when it is missing (about a minute, 9.5 GB, outside the repository); `python -m
-tests.engine.sglang_env` does only that. Not here: what is asked of the server (the tests).
+tests.engine.sglang_env` does only that, and with `can` says why it could not. Not here: what is asked of the server (the tests).
 """
 
 from __future__ import annotations
@@ -25,31 +25,49 @@ VERSION = "0.5.23"
 SHIM = Path(__file__).resolve().parent / "shim"
 START_S = 420
 NEEDED = 11 * 2**30
+LEAST_MEMORY = 8 * 2**30
+BASE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hatstack"
 
 
 def environment() -> Path:
     """The environment's python; made when it is missing. RuntimeError where it cannot be."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hatstack"
-    home, python = base / "sglang", base / "sglang" / "bin" / "python"
+    home, python = BASE / "sglang", BASE / "sglang" / "bin" / "python"
     stamp = home / f".hatstack-{VERSION}"
     if stamp.is_file() and python.exists():
         return python
     if python.exists() and _version(python) == VERSION:
         stamp.touch()
         return python
-    base.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(base).free < NEEDED:
-        raise RuntimeError(f"SGLang's environment takes 9.5 GB and {base} has less than 11 free; set XDG_CACHE_HOME")
-    uv = Path(sys.executable).parent / "uv"
-    tool = str(uv) if uv.exists() else shutil.which("uv")
-    if tool is None:
-        raise RuntimeError("uv is needed to make SGLang's environment: pip install uv")
+    fault = lacking()
+    if fault:
+        raise RuntimeError(fault)
+    tool = _uv()
     print(f"making SGLang {VERSION}'s environment in {home} (about a minute, 9.5 GB) ...", file=sys.stderr, flush=True)
     subprocess.run([tool, "venv", "--quiet", "--clear", "--python", sys.executable, str(home)], check=True)
     install = [tool, "pip", "install", "--compile-bytecode", "--python", str(python), f"sglang=={VERSION}"]
     subprocess.run(install, check=True, stdout=sys.stderr)
     stamp.touch()
     return python
+
+
+def lacking() -> str:
+    """Why the environment cannot be made here; "" when it is there or can be."""
+    if (BASE / "sglang" / f".hatstack-{VERSION}").is_file():
+        return ""
+    BASE.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(BASE).free < NEEDED:
+        return f"SGLang's environment takes 9.5 GB and {BASE} has less than 11 free; set XDG_CACHE_HOME"
+    if not _uv():
+        return "uv is needed to make SGLang's environment: pip install uv"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if memory < LEAST_MEMORY:
+        return f"SGLang takes 4 GB of memory beside the tests; this machine has {memory / 2**30:.0f} GiB"
+    return ""
+
+
+def _uv() -> str:
+    beside = Path(sys.executable).parent / "uv"
+    return str(beside) if beside.exists() else shutil.which("uv") or ""
 
 
 def _version(python: Path) -> str:
@@ -139,4 +157,6 @@ class SglangServer:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["can"]:
+        sys.exit(lacking() or 0)
     print(environment())

@@ -17,11 +17,11 @@ from typing import Any
 
 import orjson
 from sqlalchemy import Connection
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from hat_harness.errors import PlatformError
 from hat_registry import clock
-from hat_registry.errors import StoreError
+from hat_registry.errors import ConflictError, StoreError
 from hat_serving.errors import MovedError
 from hat_serving.gateway.conversations import Conversations, Stored, Timed
 
@@ -175,7 +175,11 @@ class Journal:
 
 
 def _fault(error: Exception) -> PlatformError:
-    return error if isinstance(error, PlatformError) else StoreError(f"the turn is not stored ({type(error).__name__})")
+    if isinstance(error, PlatformError):
+        return error
+    if isinstance(error, IntegrityError):
+        return ConflictError("somebody else wrote the same at the same moment", cure="send the message again")
+    return StoreError(f"the turn is not stored ({type(error).__name__})")
 
 
 def _tell(group: list[_Work]) -> None:
