@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Literal
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from hat_registry import clock, ledger
@@ -82,6 +82,10 @@ class Actor:
     grants: dict[str, frozenset[Role]] = field(default_factory=dict)
     scopes: frozenset[str] | None = None
     """Permissions that the token is limited to; None for no limit."""
+    token: str = ""
+    """Id of the token that was sent; "" for a signed-in browser."""
+    expires_at: str | None = None
+    """When that token expires; None for never, or without one."""
 
     def may(self, permission: Permission, harness: str | None = None) -> bool:
         """Whether the account has `permission`, on `harness` where one is named."""
@@ -178,11 +182,17 @@ def change_password(tx: Connection, actor: Actor, old: str, new: str) -> None:
 
 
 def set_active(tx: Connection, actor: Actor, name: str, active: bool) -> bool:
-    """Shut an account out, or let it in again; its sessions and tokens end at once. False when nothing changed."""
+    """Shut an account out, or let it in again; its sessions and tokens end at once. False when nothing changed.
+
+    Only of accounts that belong to this workspace alone: another workspace's people are not an admin's here.
+    """
     actor.require("accounts")
     found = tx.execute(select(account.c.active).where(account.c.id == name)).first()
-    if found is None:
+    places = set(tx.execute(select(grant.c.workspace).where(grant.c.account == name)).scalars())
+    if found is None or (places and actor.workspace not in places):
         raise NotFoundError(f"no account {name[:128]}")
+    if len(places) > 1:
+        raise ConflictError(f"{name} has roles in other workspaces too", cure="take its roles here instead")
     if bool(found.active) == active:
         return False
     if not active:
@@ -218,12 +228,15 @@ def sign_in(tx: Connection, name: str, password: str, workspace: str) -> Actor:
 
 
 def listing(tx: Connection, actor: Actor) -> list[dict[str, object]]:
-    """Accounts with their roles in the actor's workspace."""
+    """Accounts that have a role in the actor's workspace, with it, and accounts that have none anywhere yet."""
     actor.require("accounts")
     held: dict[str, list[str]] = {}
     for row in tx.execute(select(grant).where(grant.c.workspace == actor.workspace).order_by(grant.c.role)):
         held.setdefault(row.account, []).append(row.role if row.harness == "*" else f"{row.role} on {row.harness}")
-    found = tx.execute(select(account).order_by(account.c.id))
+    elsewhere = select(grant.c.account).where(grant.c.workspace != actor.workspace)
+    mine = or_(account.c.id.in_(select(grant.c.account).where(grant.c.workspace == actor.workspace)),
+               account.c.id.not_in(elsewhere))  # fmt: skip
+    found = tx.execute(select(account).where(mine).order_by(account.c.id))
     return [
         {
             "name": row.id,
@@ -247,13 +260,21 @@ def tokens(tx: Connection, actor: Actor) -> list[dict[str, object]]:
 def issue_token(
     tx: Connection, actor: Actor, *, label: str, scopes: Iterable[Permission], days: int | None = 90
 ) -> tuple[str, str]:
-    """A new token of the actor's own account: (id, secret). The secret is not kept and never shown again."""
+    """A new token of the actor's own account: (id, secret). The secret is not kept and never shown again.
+
+    A token that makes a token passes on at most its own scopes and its own time.
+    """
     limited = sorted(set(scopes))
     beyond = [scope for scope in limited if not actor.may_some(scope)]
     if beyond:
         raise ForbiddenError(f"{actor.account} cannot pass on {', '.join(beyond)}", cure="ask for fewer scopes")
+    if tx.execute(select(account.c.id).where(account.c.id == actor.account)).first() is None:
+        raise ConflictError("a token belongs to an account, and there is none yet", cure="make an account first")
     identity, secret = secrets.token_hex(8), TOKEN_PREFIX + secrets.token_urlsafe(32)
     created = clock.now()
+    ends = clock.text(created + timedelta(days=days)) if days else None
+    if actor.expires_at is not None:
+        ends = min(ends or actor.expires_at, actor.expires_at)
     tx.execute(
         insert(token).values(
             id=identity,
@@ -263,7 +284,7 @@ def issue_token(
             label=label,
             scopes=json.dumps(limited),
             created_at=clock.text(created),
-            expires_at=clock.text(created + timedelta(days=days)) if days else None,
+            expires_at=ends,
         )
     )
     data = {"change": "token issued", "token": identity, "scopes": limited}
@@ -274,7 +295,8 @@ def issue_token(
 def revoke_token(tx: Connection, actor: Actor, identity: str) -> None:
     """Revoke an own token, or any of the workspace as an admin; a second time changes nothing."""
     found = tx.execute(select(token).where(token.c.id == identity, token.c.workspace == actor.workspace)).first()
-    if found is None or (found.account != actor.account and not actor.may("accounts")):
+    own = found is not None and found.account == actor.account and (not actor.token or actor.token == identity)
+    if found is None or not (own or actor.may("accounts")):
         raise NotFoundError(f"no token {identity[:32]}")
     if found.revoked_at is None:
         tx.execute(update(token).where(token.c.id == identity).values(revoked_at=clock.text(clock.now())))
@@ -292,7 +314,8 @@ def by_token(tx: Connection, secret: str) -> Actor:
         raise AuthenticationError("the token has expired")
     if not found.active:
         raise AuthenticationError("sign in again")
-    return _actor(found.id, found.workspace, rows, json.loads(found.scopes))
+    made = _actor(found.id, found.workspace, rows, json.loads(found.scopes))
+    return replace(made, token=found.token, expires_at=found.expires_at)
 
 
 def _actor(name: str, workspace: str, rows: Iterable[Any], scopes: Iterable[str] | None) -> Actor:
@@ -315,7 +338,8 @@ _HELD = (
 )
 _BY_TOKEN = (
     select(
-        account.c.id, account.c.active, token.c.workspace, token.c.scopes, token.c.expires_at, token.c.revoked_at,
+        account.c.id, account.c.active, token.c.id.label("token"), token.c.workspace, token.c.scopes,
+        token.c.expires_at, token.c.revoked_at,
         grant.c.harness, grant.c.role,
     )
     .select_from(token)

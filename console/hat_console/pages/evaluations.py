@@ -17,7 +17,9 @@ from fastapi import APIRouter, Query, Request, Response
 from hat_components.data import digest_file
 from hat_components.evaluate.result import Evaluation, TraceRecord, load_evaluation
 from hat_console.pages import CurrentActor, Page
+from hat_console.pages.desk import DEFAULT
 from hat_harness.trace import turns
+from hat_registry.accounts import Actor
 from hat_registry.errors import NotFoundError
 
 router = APIRouter()
@@ -75,23 +77,23 @@ def _head(path: Path, changed: int, size: int) -> dict[str, Any]:
     }
 
 
-def shelf_of(request: Request) -> Shelf:
-    """The shelf over the console's runs directory."""
-    return Shelf(getattr(request.app.state, "runs", None))
+def shelf_of(request: Request, actor: Actor) -> Shelf:
+    """The shelf over the console's runs directory, which belongs to the default workspace; empty for others."""
+    return Shelf(getattr(request.app.state, "runs", None) if actor.workspace == DEFAULT else None)
 
 
 @api.get("/evaluations")
 def list_evaluations(request: Request, actor: CurrentActor) -> dict[str, Any]:
     """Evaluations, the newest first."""
     actor.require("read")
-    return {"items": [_public(one) for one in shelf_of(request).listing()]}
+    return {"items": [_public(one) for one in shelf_of(request, actor).listing()]}
 
 
 @api.get("/evaluations/{ident}")
 def get_evaluation(request: Request, ident: str, actor: CurrentActor) -> dict[str, Any]:
     """Scores by suite, intent and family with intervals, and the items that went worst."""
     actor.require("read")
-    found = shelf_of(request).find(ident)
+    found = shelf_of(request, actor).find(ident)
     evaluation = load_evaluation(Path(found["file"]))
     return {
         **_public(found),
@@ -102,7 +104,7 @@ def get_evaluation(request: Request, ident: str, actor: CurrentActor) -> dict[st
         ],
         "others": [
             _public(one)
-            for one in shelf_of(request).listing()
+            for one in shelf_of(request, actor).listing()
             if one.get("dataset") == evaluation.dataset and one["digest"] != found["digest"]
         ][:MOST_ITEMS],
     }
@@ -114,7 +116,7 @@ def get_comparison(request: Request, a: str, b: str, actor: CurrentActor, suite:
     from hat_components.evaluate.compare import compare, names
 
     actor.require("read")
-    shelf = shelf_of(request)
+    shelf = shelf_of(request, actor)
     sides = [shelf.find(one) for one in (a, b)]
     left, right = (load_evaluation(Path(one["file"])) for one in sides)
     across = "harness" if left.harness != right.harness else "model"

@@ -56,6 +56,7 @@ def list_projects(request: Request, actor: CurrentActor, registry: CurrentRegist
 @api.post("/labels", status_code=201)
 def add_lines(request: Request, body: Lines, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
     """A project with its tasks, as JSONL."""
+    actor.require("label")
     project, tasks = read_tasks(split_lines(body))
     store_of(request, registry).create(actor, project, tasks)
     return {"project": project.name, "items": len(tasks)}
@@ -66,6 +67,7 @@ def add_ratings(
     request: Request, name: str, body: Lines, actor: CurrentActor, registry: CurrentRegistry
 ) -> dict[str, Any]:
     """Ratings from elsewhere, as JSONL: all or none."""
+    actor.require("label")
     return {"ratings": import_labels(store_of(request, registry), actor, name, split_lines(body))}
 
 
@@ -150,6 +152,7 @@ def listing(request: Request, view: Page, actor: CurrentActor, registry: Current
 @router.post("/label")
 def bring(request: Request, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
     """A pasted project, or pasted ratings of one."""
+    actor.require("label")
     text = form.get("lines", "")
     if first_record(text).get("format") == FORMAT:
         name = str(add_lines(request, text, actor, registry)["project"])
@@ -179,6 +182,7 @@ def task_page(
 @router.post("/label/{name}")
 def rate(request: Request, name: str, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
     """Keep a rating and go on to the next task."""
+    actor.require("label")
     labels = {key.removeprefix("label:"): value for key, value in form.items() if key.startswith("label:")}
     if not labels:
         raise InvalidError("nothing was chosen", cure="press a number, or choose with the mouse")
