@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-WIDTH, HEIGHT, GAP_X, GAP_Y = 150, 44, 36, 12
+WIDTH, HEIGHT, GAP_X, GAP_Y = 138, 44, 24, 12
 SIGNS = {
     "waiting": "·",
     "running": "▸",
@@ -55,7 +55,7 @@ def _line(x1: int, y1: int, x2: int, y2: int) -> str:
 
 
 def _box(name: str, state: str, word: str, x: int, y: int, link: str) -> str:
-    shown = name if len(name) <= 18 else f"{name[:17]}…"
+    shown = name if len(name) <= 17 else f"{name[:16]}…"
     inner = (
         f'<rect class="node {escape(state)}" x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="4"/>'
         f'<text class="label" x="{x + 8}" y="{y + 18}">{escape(shown)}</text>'
