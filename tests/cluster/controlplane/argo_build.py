@@ -63,7 +63,7 @@ def make(jobs: int | None = None) -> Path:
             options = [f"-modfile={replaced}"] if name == "argoexec" else ["-mod=readonly"]
             options += [f"-p={jobs}"] if jobs else []
             _go("build", *options, "-trimpath", "-ldflags=-s -w", "-o", str(partial / "bin" / name), package)
-        manifests.write(sorted((source / "manifests/base/crds/full").glob("argoproj*.yaml")), partial / "crds.json")
+        manifests.write(sorted((source / "manifests/base/crds/minimal").glob("argoproj*.yaml")), partial / "crds.json")
         shutil.rmtree(partial / "source", ignore_errors=True)
         partial.rename(target)
     print(f"Argo's programs stand at {target}")
