@@ -33,6 +33,7 @@ def render(profile: Profile) -> dict[str, str]:
     head = f"# hat pipeline compile {dag.name} --profile {profile.name}\n"
     return {
         f"{stem}.kfp.yaml": head + _kfp(profile, dag, configs),
+        f"{stem}.kfp-version.yaml": head + _kfp(profile, dag, configs, manifests=True),
         f"{stem}.argo.yaml": head + _argo(profile, dag, configs),
     }
 
@@ -65,15 +66,22 @@ def _configs(job: Job) -> dict[str, dict[str, Any]]:
     return {name: config.model_dump(mode="json") for name, config in job.configs.items()}
 
 
-def _kfp(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]]) -> str:
+def _kfp(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]], *, manifests: bool = False) -> str:
+    """The pipeline's IR, or with `manifests` the Pipeline and PipelineVersion that a Kubernetes-native store takes."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as scratch:
         warnings.simplefilter("ignore")
         from kfp import compiler
+        from kfp.compiler.compiler_utils import KubernetesManifestOptions
 
         from hat_pipelines.to_kfp import to_kfp
 
         path = Path(scratch) / "pipeline.yaml"
-        compiler.Compiler().compile(to_kfp(dag, profile, configs), str(path))
+        name = f"{dag.name}-{profile.name}"
+        options = KubernetesManifestOptions(
+            pipeline_name=name, pipeline_version_name=name, namespace="kubeflow", include_pipeline_manifest=True
+        )
+        more = {"kubernetes_manifest_format": True, "kubernetes_manifest_options": options} if manifests else {}
+        compiler.Compiler().compile(to_kfp(dag, profile, configs), str(path), **more)
         return _dump(*yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 

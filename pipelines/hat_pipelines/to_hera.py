@@ -34,7 +34,12 @@ def to_hera(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]]
         Parameter(name=f"{name}-key", description=f"where {name} lies in the repository") for name in dag.inputs
     ]
     arguments += [
-        Parameter(name=_dashed(parameter(step.name)), value=config_text(configs[step.name])) for step in steps
+        Parameter(
+            name=_dashed(parameter(step.name)),
+            value=config_text(configs[step.name]),
+            description=f"config of step {step.name} ({step.component}) as JSON",
+        )
+        for step in steps
     ]
     with WorkflowTemplate(
         name=f"hatstack-{dag.name}",

@@ -42,6 +42,10 @@ def to_kfp(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]],
         builder.build(arguments)
 
     function = _pipeline_function(dag.name, dag.inputs, defaults, body)
+    told = {name: f"URI of the {name} that the run brings" for name in dag.inputs}
+    told |= {parameter(step.name): f"config of step {step.name} ({step.component}) as JSON" for step in steps}
+    arguments = "\n".join(f"    {name}: {text}" for name, text in told.items())
+    function.__doc__ = f"{dag.description or dag.name}\n\nArgs:\n{arguments}\n"
     return dsl.pipeline(name=dag.name, description=dag.description)(function)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
 
 from hat_pipelines import compiler, dags, profile
 from hat_pipelines.cluster import command, config_text, resources
@@ -44,7 +46,7 @@ def test_a_second_compilation_is_the_same(rendered: tuple[profile.Profile, dict[
 
 
 def test_no_file_is_left_over() -> None:
-    expected = {f"{name}-h20.{kind}.yaml" for name in dags.names() for kind in ("kfp", "argo")}
+    expected = {f"{name}-h20.{kind}.yaml" for name in dags.names() for kind in ("kfp", "kfp-version", "argo")}
     assert {path.name for path in COMPILED.glob("*.yaml")} == expected
 
 
@@ -65,6 +67,26 @@ def test_kfp_has_every_step_with_its_resources(rendered: tuple[profile.Profile, 
     if wanted and "sft-hsa" in tasks and dag.step("sft-hsa").base == "sft":
         found = ir["deploymentSpec"]["executors"]["exec-sft-hsa"]["container"]["resources"]
         assert found["accelerator"]["resourceCount"] == str(wanted.gpus)
+
+
+def test_kfp_reads_every_form_and_parameters_say_what_they_are(
+    rendered: tuple[profile.Profile, dict[str, str]],
+) -> None:
+    loaded, texts = rendered
+    spec, *platform = yaml.safe_load_all(next(text for name, text in texts.items() if ".kfp." in name))
+    message = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    for document in platform:
+        json_format.ParseDict(document["platforms"]["kubernetes"], pipeline_spec_pb2.SinglePlatformSpec())
+    parameters = message.root.input_definitions.parameters
+    for name in loaded.dag().inputs:
+        assert "URI" in parameters[name].description
+    for step in loaded.dag().every():
+        assert step.name in parameters[f"config_{step.name.replace('-', '_')}"].description
+    version = next(text for name, text in texts.items() if ".kfp-version." in name)
+    pipeline, made = yaml.safe_load_all(version)
+    assert (pipeline["kind"], made["kind"]) == ("Pipeline", "PipelineVersion")
+    assert made["spec"]["pipelineName"] == pipeline["metadata"]["name"]
+    assert made["spec"]["pipelineSpec"]["root"] == spec["root"]
 
 
 def tasks_of(ir: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
