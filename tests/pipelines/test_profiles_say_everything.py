@@ -37,8 +37,8 @@ def test_shipped_profiles_are_valid(path: Path, imported: bool) -> None:
     assert loaded.description
 
 
-def test_the_three_profiles_ship() -> None:
-    assert [path.stem for path in SHIPPED] == ["h20", "micro", "smoke"]
+def test_the_profiles_ship() -> None:
+    assert [path.stem for path in SHIPPED] == ["ablate", "h20", "micro", "smoke"]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
