@@ -186,7 +186,7 @@ class Oidc:
 
 def _json(client: Any, url: str) -> dict[str, Any]:
     try:
-        answer = client.get(url, withhold_token=True)
+        answer = client.request("GET", url, withhold_token=True)
         found = answer.json() if answer.status_code == 200 else None
     except Exception as error:  # the transport's errors and a body that is not JSON
         raise StoreError(f"the provider does not answer ({type(error).__name__})", place=url) from None

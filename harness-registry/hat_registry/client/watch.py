@@ -24,6 +24,8 @@ from hat_registry.client import Client, ClientError
 SILENCE_S = 40.0
 """The server sends something every 15 s; a stream that is silent for longer is dead."""
 POLL_S = 2.0
+AGAIN_S = 0.5
+"""Pause before a stream that ended is opened again."""
 TRY_AGAIN_S = 60.0
 """After a stream did not get through: how long to poll before it is tried again."""
 MAX_LINE = 65_536
@@ -50,6 +52,7 @@ class Watch:
         *,
         poll_s: float = POLL_S,
         try_again_s: float = TRY_AGAIN_S,
+        again_s: float = AGAIN_S,
         stream: bool = True,
     ) -> None:
         self.mode: Literal["off", "stream", "poll", "away"] = "off"
@@ -57,6 +60,7 @@ class Watch:
         self._on_event = on_event
         self._poll_s = poll_s
         self._try_again_s = try_again_s
+        self._again_s = again_s
         self._stream = stream
         self._after: int | None = None
         self._stop = threading.Event()
@@ -85,6 +89,7 @@ class Watch:
                 else:
                     self._poll_for(float("inf"))
                 failures = 0
+                self._stop.wait(self._again_s)
             except (PlatformError, OSError, ValueError):
                 if self._stop.is_set():
                     break
