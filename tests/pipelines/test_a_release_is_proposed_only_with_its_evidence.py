@@ -132,6 +132,13 @@ def test_without_a_registry_it_is_written_and_another_models_evaluation_is_refus
         release.run(ReleaseConfig(), inputs, tmp_path, NullProgress())
     inputs["evaluation"] = evaluation(tmp_path / "e.json", 0.8, model=digest_path(model))
     assert release.run(ReleaseConfig(), inputs, tmp_path, NullProgress()).metrics["sent"] == 0.0
+    registration = tmp_path / "registration.json"
+    registration.write_text(json.dumps({"arm": "hsa", "model": "models:/x/3"}))
+    arms = {f"{name}-hsa": path for name, path in inputs.items() if name != "harness"}
+    arms |= {"model-naive": tmp_path / "e.json", "evaluation-naive": tmp_path / "e.json"}
+    release.run(ReleaseConfig(), {**arms, "harness": model, "registration": registration}, tmp_path, NullProgress())
+    told = json.loads((tmp_path / "proposal.json").read_text())["release"]
+    assert (told["model"], told["model_reference"]) == (digest_path(model), "models:/x/3")
     with pytest.raises(StepError) as caught:
         release.run(ReleaseConfig(registry="http://127.0.0.1:9"), inputs, tmp_path, NullProgress())
     assert caught.value.kind == "unavailable"

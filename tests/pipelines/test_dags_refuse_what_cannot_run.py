@@ -112,6 +112,9 @@ def test_branches_and_seeds_grow_a_pipeline_and_unknown_ones_are_refused() -> No
     assert grown.step("opd-hsa").needs["start"] == "sft-hsa.model"
     assert grown.step("mtp-hsa").needs["start"] == "opd-hsa.model"
     assert grown.step("register").needs["model-hsa"] == "mtp-hsa.model"
+    taught = dags.build("train", ("naive", "hsa"), branches=("collect", "release")).expand()
+    assert taught.step("sft-hsa").needs["trajectories"] == "collect-hsa.trajectories"
+    assert taught.step("propose").needs["evaluation-hsa"] == "test-hsa.evaluation"
     nightly = dags.build("nightly", ("naive",), seeds=(3, 4)).expand()
     assert [step.name for step in nightly.steps if step.component == "gate"] == ["watch-3", "watch-4"]
     with pytest.raises(DagError, match="no branch 'rlx'") as caught:

@@ -1,6 +1,7 @@
 """The release step: registers a release with its evidence and proposes to move a pointer to it.
 
-Inputs: `model` (folder), `harness` (folder), `evaluation`, and `registration` where the model stands in MLflow. Always
+Inputs: `model` (folder), `harness` (folder), `evaluation`, and `registration` where the model stands in MLflow; of several
+arms (`model-hsa`, `evaluation-hsa`) the registered one is proposed. Always
 holds: it approves nothing and moves nothing; sent twice, it changes nothing the second time. Without a registry it
 writes what it would have sent. Not here: gates and approvals (the registry), the canary.
 """
@@ -32,6 +33,8 @@ class RegistryError(StepError):
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
     """Send release, evidence and proposal; write `proposal.json`. Raises InputError, RegistryError."""
+    registration = json.loads(inputs["registration"].read_text(encoding="utf-8")) if "registration" in inputs else {}
+    inputs = _of_arm(inputs, str(registration.get("arm", "")))
     evaluation = load_evaluation(require_path(inputs, "evaluation"))
     model = digest_path(require_path(inputs, "model"))
     if evaluation.model != model:
@@ -40,7 +43,6 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
             place=str(inputs["evaluation"]),
             cure="evaluate the model that is released",
         )
-    registration = json.loads(inputs["registration"].read_text(encoding="utf-8")) if "registration" in inputs else {}
     content = {
         "name": config.name,
         "model": model,
@@ -56,6 +58,12 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         metrics={"sent": float(bool(config.registry)), "gates_passed": float(answer.get("passed", 0))},
         notes=answer,
     )
+
+
+def _of_arm(inputs: Mapping[str, Path], arm: str) -> dict[str, Path]:
+    """The inputs with those of the registered arm (`model-hsa`) under their plain names."""
+    suffix = f"-{arm}"
+    return {**inputs, **{name.removesuffix(suffix): path for name, path in inputs.items() if name.endswith(suffix)}}
 
 
 def _send(config: Config, content: Mapping[str, Any], evaluation: Evaluation) -> dict[str, Any]:

@@ -6,7 +6,8 @@
 Arms are compared and registered by dev items and seeds; `test` plays the sealed ones, for the table that is published,
 and nothing is chosen by it. With a data file, `import` stands in for the conversations of the scripted expert. What
 stands in brackets are branches that a profile switches on (`branches: [opd, rl, mtp]`), each over the arms; every one
-goes on from the model before it. However a run ends, what it left open in MLflow is closed.
+goes on from the model before it. `collect` lets a teacher play the training items, and sft learns from that; `release`
+proposes the registered arm to the registry. However a run ends, what it left open in MLflow is closed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from hat_pipelines.dag import Dag, Resources, Step, suggest
 from hat_pipelines.errors import DagError
 
 TRAINER = Resources(cpu=2, memory_gib=8)
-BRANCHES = ("opd", "rl", "mtp")
+STAGES = ("opd", "rl", "mtp")
 """Stages after sft, in the order in which they run."""
+BRANCHES = (*STAGES, "collect", "release")
+"""What a profile may switch on: stages; conversations of a teacher in place of the expert's; a proposal at the end."""
 CLOSE = Step(name="close", component="close", artifacts=("closed",), cache=False, time_limit_s=120.0)
 """Exit handler of every pipeline that writes to MLflow."""
 
@@ -26,7 +29,8 @@ def build(arms: tuple[str, ...], *, imported: bool = False, branches: tuple[str,
     for name in branches:
         if name not in BRANCHES:
             raise DagError(f"pipeline train has no branch {name!r}", place="branches", cure=suggest(name, BRANCHES))
-    stages = [name for name in BRANCHES if name in branches]
+    stages = [name for name in STAGES if name in branches]
+    taught = "collect.trajectories" if "collect" in branches else "augment.trajectories"
     last = stages[-1] if stages else "sft"
     steps = (
         Step(name="simulate", component="simulate", artifacts=("items_train", "items_dev", "items_test")),
@@ -37,6 +41,7 @@ def build(arms: tuple[str, ...], *, imported: bool = False, branches: tuple[str,
             needs={"harness": "input.harness", **_conversations(imported)},
             artifacts=("trajectories",),
         ),
+        *((_collect(arms),) if "collect" in branches else ()),
         Step(
             name="base",
             component="base",
@@ -47,7 +52,7 @@ def build(arms: tuple[str, ...], *, imported: bool = False, branches: tuple[str,
         Step(
             name="sft",
             component="sft",
-            needs={"base": "base.model", "trajectories": "augment.trajectories"},
+            needs={"base": "base.model", "trajectories": taught},
             artifacts=("model",),
             foreach=arms,
             resources=TRAINER,
@@ -63,6 +68,7 @@ def build(arms: tuple[str, ...], *, imported: bool = False, branches: tuple[str,
             retries=2,
             cache=False,
         ),
+        *((_propose(last),) if "release" in branches else ()),
         Step(
             name="report", component="report", needs=_shown(imported, last), artifacts=("report", "tables"), cache=False
         ),
@@ -73,6 +79,35 @@ def build(arms: tuple[str, ...], *, imported: bool = False, branches: tuple[str,
         inputs=("harness", *(("data",) if imported else ())),
         steps=steps,
         on_exit=CLOSE,
+    )
+
+
+def _collect(arms: tuple[str, ...]) -> Step:
+    """A teacher's conversations for each arm; the arm's section says under which harness states it plays."""
+    return Step(
+        name="collect",
+        component="collect",
+        needs={"items": "simulate.items_train", "harness": "input.harness"},
+        artifacts=("trajectories",),
+        foreach=arms,
+        retries=2,
+    )
+
+
+def _propose(last: str) -> Step:
+    """The proposal of the registered arm, with what it scored on sealed seeds."""
+    return Step(
+        name="propose",
+        component="release",
+        needs={
+            "model": f"{last}.model",
+            "evaluation": "test.evaluation",
+            "registration": "register.registration",
+            "harness": "input.harness",
+        },
+        artifacts=("proposal",),
+        retries=2,
+        cache=False,
     )
 
 
