@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 def test_a_smoke_training_on_argo_loses_a_pod_and_ends_with_its_report(place: Place, page: Page) -> None:
     place.console.sign_in(page, "ed")
     page.goto(f"{place.console.url}/pipelines")
-    page.locator("section.pipeline", has_text="train").first.locator("button").click()
+    page.locator("section.pipeline", has=page.locator("h2", has_text=re.compile("^train$"))).locator("button").click()
     page.fill("#name", "smoke-on-argo")
     page.select_option("#target", "argo")
     page.click("#start")

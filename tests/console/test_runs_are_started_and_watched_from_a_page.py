@@ -249,7 +249,9 @@ def test_a_smoke_run_from_the_form_to_its_report_and_a_clone(tmp_path: Path, pag
     with opened(tmp_path, smoke_catalogue(), environment=environment) as place:
         place.console.sign_in(page, "ed")
         page.goto(f"{place.url}/pipelines")
-        page.locator("section.pipeline", has_text="train").locator("button").click()
+        page.locator("section.pipeline", has=page.locator("h2", has_text=re.compile("^train$"))).locator(
+            "button"
+        ).click()
         page.fill("#name", "smoke")
         page.click("#start")
         expect(page.locator("#state")).to_have_text("done", timeout=500_000)
