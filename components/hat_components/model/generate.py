@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 PREFILL_ROWS = 16
 """Rows of a prompt batch; more only costs memory."""
 
+PAIRS = 4_000_000
+"""Bound of rows x new tokens x tokens seen in a batch that continues caches: its attention is held in memory whole."""
+
 SHARE_FROM = 24
-"""Two fresh prompts with this many tokens in common at the start share their computation."""
+"""Two fresh prompts with this many tokens in common at the start share their computation, if it is a third of them:
+what is left is computed without the kernel for whole prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,9 @@ class Sampler:
         """Compute what no cache covers of the prompts in cache rows `start` to `end`, in groups of like length."""
         while start < end:
             group = rows[start : min(end, start + PREFILL_ROWS)]
+            if any(row.length for row in group):
+                new = max(len(row.prompt) - row.length for row in group)
+                group = group[: max(1, PAIRS // (new * max(len(row.prompt) for row in group)))]
             pieces = [row.prompt[row.length :] for row in group]
             width = rounded(max(map(len, pieces)))
             ids = torch.tensor([piece + [self.eos] * (width - len(piece)) for piece in pieces])
@@ -151,7 +158,7 @@ def share(rows: Sequence[_Row]) -> _Plan:
     followers: list[tuple[_Row, _Row, int]] = []
     for row in sorted((row for row in rows if row.kv is None), key=lambda row: row.prompt):
         common = min(common_length(leaders[-1].prompt, row.prompt), len(row.prompt) - 1) if leaders else 0
-        if common >= SHARE_FROM:
+        if common >= max(SHARE_FROM, len(row.prompt) // 3):
             followers.append((row, leaders[-1], common))
         else:
             leaders.append(row)
