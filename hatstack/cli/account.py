@@ -1,4 +1,4 @@
-"""`hat account list|create|grant|revoke|token|me`: accounts, roles and tokens."""
+"""`hat account list|create|grant|revoke|invite|close|reopen|token|me`: accounts, roles and tokens."""
 
 from __future__ import annotations
 
@@ -83,6 +83,43 @@ def revoke(
         return
     made = Remote(registry).delete(f"/accounts/{part(name)}/grants/{part(role)}", harness=harness)
     emit(made, f"{name} is no longer {role} on {harness}")
+
+
+@app.command("invite")
+def invite(
+    role: RoleOption,
+    hours: Annotated[int, typer.Option("--hours", min=1, max=720, help="How long the link works.")] = 72,
+    registry: RegistryUrl = DEFAULT,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Make a link with which one person makes their own account, once."""
+    if dry_run:
+        emit({"role": role, "changed": False}, f"would invite one {role}")
+        return
+    remote = Remote(registry)
+    made = remote.post("/invitations", {"role": role, "hours": hours})
+    emit(made, f"{remote.url}{made['link']}\nworks once, for {hours} hours")
+
+
+@app.command("close")
+def close(name: Name, registry: RegistryUrl = DEFAULT, dry_run: DryRun = False, output: Output = None) -> None:
+    """Shut an account out: its sessions and tokens end at once."""
+    _stand(name, registry, dry_run, active=False)
+
+
+@app.command("reopen")
+def reopen(name: Name, registry: RegistryUrl = DEFAULT, dry_run: DryRun = False, output: Output = None) -> None:
+    """Let an account in again."""
+    _stand(name, registry, dry_run, active=True)
+
+
+def _stand(name: str, registry: str, dry_run: bool, *, active: bool) -> None:
+    if dry_run:
+        emit({"account": name, "changed": False}, f"would {'let in' if active else 'shut out'} {name}")
+        return
+    made = Remote(registry).put(f"/accounts/{part(name)}/active", {"active": active})
+    emit(made, f"{name} is {'in' if active else 'out'}")
 
 
 @app.command("token")

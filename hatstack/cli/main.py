@@ -57,6 +57,7 @@ def _nouns() -> dict[str, typer.Typer]:
         release,
         scenario,
         train,
+        webhook,
     )
 
     harness_registry.add(harness.app)
@@ -78,6 +79,7 @@ def _nouns() -> dict[str, typer.Typer]:
         "canary": canary.app,
         "experiment": experiment.app,
         "account": account.app,
+        "webhook": webhook.app,
     }
 
 

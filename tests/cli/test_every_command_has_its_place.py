@@ -26,7 +26,8 @@ experiment create|start|status|stop
 loadtest run|draw|replay|report
 ledger show|verify|export
 scenario serve
-account list|create|grant|revoke|token|me
+account list|create|grant|revoke|invite|close|reopen|token|me
+webhook list|add|show|ping|pause|resume|remove|again
 doctor
 cache gc
 registry backup|restore|check|gc
@@ -90,7 +91,8 @@ def test_every_mutation_has_a_dry_run() -> None:
     mutating |= {f"harness {verb}" for verb in ("push", "pull", "propose", "approve", "promote", "rollback")}
     mutating |= {"up", "down", "evolve", "loadtest draw", "judge calibrate", "data erase"}
     mutating |= {f"canary {verb}" for verb in ("start", "pause", "resume", "promote", "abort")}
-    mutating |= {f"account {verb}" for verb in ("create", "grant", "revoke", "token")}
+    mutating |= {f"account {verb}" for verb in ("create", "grant", "revoke", "invite", "close", "reopen", "token")}
+    mutating |= {f"webhook {verb}" for verb in ("add", "ping", "pause", "resume", "remove", "again")}
     mutating |= {"harness export", "harness import", "model aliases", "release render"}
     mutating |= {f"registry {verb}" for verb in ("backup", "restore", "gc")}
     mutating |= {"ablate", "pipeline submit", "pipeline cancel"}
