@@ -24,6 +24,9 @@ def test_the_digest_is_the_one_that_the_profile_names(tmp_path: Path) -> None:
     assert result.digests["model"] == NAMED["shipped_digest"]
     card = json.loads(files("hat_components.base.shipped").joinpath(NAMED["shipped"], "card.json").read_text())
     assert card["digest"] == NAMED["shipped_digest"]
+    assert set(card["scores"]) >= {"t1", "t2", "t4m"}
+    assert card["stages"]["mixed"]["tokens"] >= NAMED["mixed"]["tokens"]
+    assert "trajectories" not in card["stages"]["mixed"]["shares"], "the base saw sessions of the room"
     again = run(Config.model_validate(NAMED), {}, tmp_path, NullProgress())
     assert again == result
 
