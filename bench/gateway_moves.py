@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 
 from bench._gateway_world import HERE, Process, free_port, upstream
+from bench.engine_speed import MODEL
 from bench.gateway_turn import harness as bench_harness
 from hat_harness.load import load_harness
 from hat_harness.save import harness_files
@@ -34,7 +35,6 @@ from hat_serving.loadtest.run import RunningLoad
 from hat_serving.loadtest.serve import dev_engine
 
 ROOT = HERE.parent
-MODEL = ROOT / "components" / "hat_components" / "base" / "shipped" / "micro-1" / "model"
 LIVE = ROOT / "harness-registry" / "harnesses" / "live-commerce"
 
 

@@ -187,3 +187,47 @@ def test_reports_show_means_of_runs_and_speed_ups_of_the_same_cell(tmp_path: Pat
     assert shown["t18"].rows[0]["Calls a request"] == "3.00"
     assert shown["t20"].rows[0]["P95"] == "2.00"
     assert render("t7", Sources()).state == "missing"
+
+
+def test_the_online_comparison_is_relative_to_the_control(tmp_path: Path) -> None:
+    value = {"delta": 2.0, "low": 1.5, "high": None, "p": 1.0, "n": 10, "level": 0.95, "state": "ok"}
+    arms = [{"name": name, "weight": 50, "units": 100, "value": value, "safe_rate": 0.5} for name in ("stable", "hat")]
+    guard = {"metric": "safe_rate", "margin": 0.1, "state": "clear", **value, "delta": -0.05, "low": -0.1, "high": 0.0}
+    contrast = {"arm": "hat", "primary": {**value, "delta": 0.1, "low": 0.02, "high": 0.3}, "guardrails": [guard]}
+    result = {
+        "metric": "gmv",
+        "units": 200,
+        "arms": arms,
+        "contrasts": [contrast],
+        "decision": {"text_en": "Keep arm hat."},
+    }
+    path = tmp_path / "experiment.json"
+    path.write_text(json.dumps({"name": "first", "state": "running", "result": result, "spec": {}}))
+    shown = render("t11", Sources([Source("experiment", path, 1.0, "r")]))
+    assert [row["Relative change, %"] for row in shown.rows] == ["+5.0", "−10.0"]
+    assert shown.rows[0]["95 % interval, %"] == "[+1.0, +15.0]"
+    assert "Keep arm hat." in shown.section.lead
+
+
+def test_quality_is_compared_over_the_suites_that_both_arms_have(tmp_path: Path) -> None:
+    folders = []
+    for mtp, mean in (("off", 0.9), ("on", 0.95)):
+        scores = {
+            name: {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
+            for name in ("accuracy", "effectiveness", "average")
+        }
+        suite = {"id": "t1", "title": "T1", "kind": "scenario", "headline": "average", "scores": scores, "items": []}
+        body = {
+            "format": "hatstack.evaluation/1", "arm": f"trained-mtp-{mtp}", "policy": "endpoint", "harness": "sha256:0",
+            "dataset": "sha256:0", "config": "sha256:0", "seeds": "dev", "suites": [suite],
+        }  # fmt: skip
+        folder = tmp_path / mtp
+        folder.mkdir()
+        (folder / "evaluation.json").write_text(json.dumps(body))
+        folders.append(folder)
+    shown = render("t16", Sources.scan([tmp_path]))
+    assert shown.state == "made", shown.broken
+    assert [(row["MTP"], row["Accuracy"]) for row in shown.rows] == [
+        ("off", "90.0 [85.0, 95.0]"),
+        ("on", "95.0 [90.0, 100.0]"),
+    ]

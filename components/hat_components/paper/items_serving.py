@@ -26,7 +26,7 @@ QUALITY = Need(
     "no two evaluations of one suite with arms NAME-mtp-off and NAME-mtp-on",
     "hat evaluate --suite t1 --endpoint URL/v1 --endpoint-model NAME --set steps.evaluate.arm=trained-mtp-on",
 )
-EXPERIMENT = Need("no experiment", "hat experiment status NAME")
+EXPERIMENT = Need("no experiment", "hat experiment status NAME --output json > runs/NAME/experiment.json")
 
 
 class Spread(BaseModel):
@@ -265,9 +265,103 @@ def quality(sources: Sources) -> Made:
     return Made((table,), lead=f"Model {pair['on'].model or 'not told'}.")
 
 
-@item("t11", "Online A/B", ("Metric", "Relative change", "95 % interval"), EXPERIMENT,
+class Look(BaseModel):
+    """A value with its always-valid interval; an end that does not exist is None."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    delta: float
+    low: float | None
+    high: float | None
+
+
+class Guard(Look):
+    """A guardrail of a contrast."""
+
+    metric: str
+    state: str
+
+
+class Contrast(BaseModel):
+    """One arm against the control."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    arm: str
+    primary: Look
+    guardrails: tuple[Guard, ...] = ()
+
+
+class ArmShown(BaseModel):
+    """One arm by itself; beside the deciding metric it has every other one."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    name: str
+    units: int
+    value: Look
+
+
+class Result(BaseModel):
+    """What an experiment found."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    metric: str
+    units: int
+    arms: tuple[ArmShown, ...]
+    contrasts: tuple[Contrast, ...]
+    decision: dict[str, Any]
+
+
+class Experiment(BaseModel):
+    """`experiment.json`: what `hat experiment status NAME --output json` wrote."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    name: str
+    state: str
+    result: Result
+
+
+def read_experiment(path: Path) -> Experiment:
+    """An experiment with a result."""
+    return Experiment.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+_T11_HEAD = (
+    "Arm against the control",
+    "Metric, per bucketed unit",
+    "Units",
+    "Control",
+    "Relative change, %",
+    "95 % interval, %",
+)
+
+
+@item("t11", "Online A/B", _T11_HEAD, EXPERIMENT,
       published=(("Metric, seven days, per bucketed user", "Relative change"),
                  (("GMV", "+5.54 %"), ("completed orders", "+0.80 %"))))  # fmt: skip
 def online(sources: Sources) -> Made:
-    """Not made here until an experiment's file is there."""
-    return Made()
+    """The newest experiment: the deciding metric and the guardrails, relative to the control's value."""
+    found = sources.newest("experiment", read_experiment)
+    if found is None:
+        return Made()
+    source, one = found
+    arms = {arm.name: arm for arm in one.result.arms}
+    control = one.result.arms[0]
+    rows = []
+    for contrast in one.result.contrasts:
+        units = arms[contrast.arm].units + control.units if contrast.arm in arms else control.units
+        rows.append(_relative(contrast.arm, one.result.metric, units, control.value.delta, contrast.primary))
+        for guard in contrast.guardrails:
+            base = (control.model_extra or {}).get(guard.metric)
+            value = float(base) if isinstance(base, int | float) else 0.0
+            rows.append(_relative(contrast.arm, f"{guard.metric} (guardrail, {guard.state})", units, value, guard))
+    lead = (
+        f"{one.name}, {one.state}, {one.result.units} units, run {source.run}; by assigned arm, zeros included. "
+        f"Intervals hold at every look and are of the difference, over the control's value. {one.result.decision.get('text_en', '')}"
+    )
+    return Made((Table(one.name, _T11_HEAD, tuple(rows)),), lead=lead)
+
+
+def _relative(arm: str, metric: str, units: int, control: float, look: Look) -> tuple[str, ...]:
+    def share(value: float | None) -> str:
+        return points(value / control, sign=True) if value is not None and control else "—"
+
+    return arm, metric, str(units), f"{control:.4g}", share(look.delta), f"[{share(look.low)}, {share(look.high)}]"
