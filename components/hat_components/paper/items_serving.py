@@ -355,7 +355,8 @@ def online(sources: Sources) -> Made:
             rows.append(_relative(contrast.arm, f"{guard.metric} (guardrail, {guard.state})", units, value, guard))
     lead = (
         f"{one.name}, {one.state}, {one.result.units} units, run {source.run}; by assigned arm, zeros included. "
-        f"Intervals hold at every look and are of the difference, over the control's value. {one.result.decision.get('text_en', '')}"
+        "Intervals hold at every look and are of the difference, over the control's value. "
+        + str(one.result.decision.get("text_en", ""))
     )
     return Made((Table(one.name, _T11_HEAD, tuple(rows)),), lead=lead)
 
