@@ -30,7 +30,8 @@ from hat_harness.errors import DigestError, Kind
 from hat_harness.names import FILE_ID, fold
 from hat_harness.schema_checks import schema_problems
 from hat_harness.spec import NAME_PATTERN, Harness, Tool
-from hat_registry.errors import RegistryError
+from hat_registry import outbound
+from hat_registry.errors import InvalidError, RegistryError
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -81,13 +82,33 @@ class Discovery:
     """What was left out or changed, with the server's own name."""
 
 
-def discover(server: Server, *, token: str = "", timeout_s: float = TIMEOUT_S) -> Discovery:
-    """The tools of a server. McpError when it does not answer in time or not in MCP."""
-    return asyncio.run(discover_async(server, token=token, timeout_s=timeout_s))
+def discover(
+    server: Server,
+    *,
+    token: str = "",
+    timeout_s: float = TIMEOUT_S,
+    networks_allowed: Sequence[outbound.Network] | None = None,
+) -> Discovery:
+    """The tools of a server. McpError when it does not answer in time or not in MCP.
+
+    `networks_allowed` says that the address is somebody else's: it must be public, or in one of these networks, else
+    InvalidError and nothing is sent. None: the caller trusts the address, as a command line or bindings do.
+    """
+    return asyncio.run(discover_async(server, token=token, timeout_s=timeout_s, networks_allowed=networks_allowed))
 
 
-async def discover_async(server: Server, *, token: str = "", timeout_s: float = TIMEOUT_S) -> Discovery:
+async def discover_async(
+    server: Server,
+    *,
+    token: str = "",
+    timeout_s: float = TIMEOUT_S,
+    networks_allowed: Sequence[outbound.Network] | None = None,
+) -> Discovery:
     """The same inside an event loop."""
+    if networks_allowed is not None:
+        if not isinstance(server, str):
+            raise InvalidError("a command is not taken from elsewhere", cure="give the address of an MCP server")
+        await asyncio.to_thread(outbound.check, server, networks_allowed)
     place = server if isinstance(server, str) else " ".join(server)
     cure = "check the address or command, and that it speaks MCP"
     try:
