@@ -122,6 +122,11 @@ def test_a_thousand_instructions_pass_their_own_checks() -> None:
     assert list(general.instructions(9140, 100, STRICT)) == items[:100]
 
 
+def test_too_few_words_are_refused_rather_than_waited_for() -> None:
+    with pytest.raises(ValueError, match="words to choose from"):
+        general.stream("instruction", random.Random(1), general.Words.of(("can", "one", "last")))
+
+
 def test_wrong_answers_fail() -> None:
     items = list(general.instructions(5, 400, STRICT))
     for item, other in pairwise(items):

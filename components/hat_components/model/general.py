@@ -13,7 +13,10 @@ from hat_components.model.batches import Draw, Source
 from hat_components.model.codec import Codec, Row
 from hat_scenarios import general
 from hat_scenarios.base import Vocabulary
+from hat_scenarios.general.words import OBJECTS, QUALITIES, VERBS
 
+LEAST_WORDS = 64
+"""With fewer words that are one token, general data also uses words that are several."""
 _PIECE = re.compile(r"[ _]?[A-Za-z0-9]+|[^A-Za-z0-9\s]")
 _WORD = re.compile(r"[a-z]{3,12}")
 
@@ -40,7 +43,10 @@ def words_in(vocabulary: Vocabulary) -> set[str]:
 def general_words(codec: Codec, avoid: Iterable[str] = ()) -> general.Words:
     """What general data is written with under this tokenizer, without the words to avoid."""
     pieces = pieces_of(codec)
-    return general.Words.of(words_of(pieces), pieces, frozenset(avoid))
+    whole = words_of(pieces)
+    if len(whole) < LEAST_WORDS:  # a small vocabulary keeps few words whole
+        whole = (*whole, *OBJECTS, *VERBS, *QUALITIES)
+    return general.Words.of(whole, pieces, frozenset(avoid))
 
 
 def draw_of(kind: general.Kind, codec: Codec, words: general.Words) -> Draw:

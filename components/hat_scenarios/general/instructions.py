@@ -192,12 +192,19 @@ write
     )
 )
 """Words of the prompts themselves, which would make an instruction hard to parse."""
+LEAST_WORDS: Final = len(_OWN) + 8
+"""With fewer, an instruction might find no eight words that are not its own."""
 _CLOSED: Final = frozenset({"last", "first", "after"})
 """Tasks that say how many words the answer has; nothing may be added."""
 
 
 def draw(rng: random.Random, words: Words, demands: bool = True) -> tuple[str, Draft]:
-    """(family, one instruction); with `demands` two in five carry one more demand, one in ten two."""
+    """(family, one instruction); with `demands` two in five carry one more demand, one in ten two.
+
+    Raises ValueError with fewer than `LEAST_WORDS` words.
+    """
+    if len(words.words) < LEAST_WORDS:
+        raise ValueError(f"instructions need {LEAST_WORDS} words to choose from, there are {len(words.words)}")
     family = rng.choice(tuple(FAMILIES))
     chosen: list[str] = []
     while len(chosen) < 8:
