@@ -174,7 +174,10 @@ def change_password(tx: Connection, actor: Actor, old: str, new: str) -> None:
     """Change the actor's own password. A token cannot: who finds one must not take the account over."""
     if actor.scopes is not None:
         raise ForbiddenError("a token cannot change a password", cure="sign in on the console")
-    sign_in(tx, actor.account, old, actor.workspace)
+    try:
+        sign_in(tx, actor.account, old, actor.workspace)
+    except AuthenticationError:
+        raise InvalidError("the present password is wrong", cure="an admin can invite you anew") from None
     if len(new) < MINIMUM_PASSWORD:
         raise InvalidError("the password is too short", cure=f"use at least {MINIMUM_PASSWORD} characters")
     tx.execute(update(account).where(account.c.id == actor.account).values(password=_hasher.hash(new)))

@@ -40,9 +40,8 @@ class World:
         return Registry.open(f"sqlite:///{self.folder}/registry.db", self.folder / "blobs")
 
 
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> World:
-    folder = tmp_path_factory.mktemp("world")
+def build(folder: Path) -> World:
+    """A world in an empty folder."""
     registry = Registry.open(f"sqlite:///{folder}/registry.db", folder / "blobs")
     version, _ = registry.push(SYSTEM, read_folder(HARNESS), message=MARK)
     ids = {"digest": version.digest, "name": version.name}
@@ -71,6 +70,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> World:
         ids["token"], _ = accounts.issue_token(tx, admin, label=MARK, scopes=["read"])
     registry.close()
     return World(folder, ids)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return build(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture

@@ -252,6 +252,10 @@ def _pages(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
             "accounts", f"/settings/tokens/{ids['token']}/revoke", {"data": {"x": "y"}}
         ),
         ("POST", "/accounts"): Rule("accounts", "", {"data": {"name": "newer", "role": "viewer"}}),
+        ("POST", "/accounts/invitations"): Rule("accounts", "", {"data": {"role": "viewer"}}),
+        ("POST", "/accounts/{name}/role"): Rule("accounts", "/accounts/viewer/role", {"data": {"role": "editor"}}),
+        ("POST", "/accounts/{name}/active"): Rule("accounts", "/accounts/viewer/active", {"data": {"active": "yes"}}),
+        ("POST", "/settings/password"): Rule("signed", "", {"data": {"old": "x", "new": "y"}}),
         ("POST", "/webhooks"): Rule("policy", "", {"data": {"url": "https://8.8.8.8/y"}}),
         ("GET", "/webhooks/{identity}"): Rule("policy", f"/webhooks/{hook}"),
         ("POST", "/webhooks/{identity}/{what}"): Rule("policy", f"/webhooks/{hook}/ping", {"data": {"x": "y"}}),

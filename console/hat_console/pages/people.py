@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
@@ -13,6 +15,7 @@ from hat_registry.api.routes import account as api
 from hat_registry.errors import InvalidError
 
 router = APIRouter()
+_SHOWN: dict[str, Any] = {"roles": list(accounts.PERMISSIONS), "made": None, "base": ""}
 
 
 @router.post("/language")
@@ -29,9 +32,7 @@ async def language(request: Request, form: Form) -> Response:
 @router.get("/accounts")
 async def listing(request: Request, view: Page, actor: CurrentActor, registry: CurrentRegistry) -> Response:
     """Accounts and roles."""
-    return view.page(
-        request, "accounts.html", await api.list_accounts(actor, registry), roles=list(accounts.PERMISSIONS)
-    )
+    return view.page(request, "accounts.html", await api.list_accounts(actor, registry), **_SHOWN)
 
 
 @router.post("/accounts")
@@ -43,6 +44,33 @@ def create(form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Respon
     api.create_account(body, actor, registry)
     if form.get("role"):
         api.give_role(body.name, api.NewGrant.model_validate({"role": form["role"]}), actor, registry)
+    return RedirectResponse("/accounts", 303)
+
+
+@router.post("/accounts/invitations")
+async def invite(request: Request, view: Page, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """A one-time link, shown this once."""
+    made = api.invite(api.NewInvitation.model_validate({"role": form.get("role", "")}), actor, registry)
+    body = await api.list_accounts(actor, registry)
+    base = str(request.base_url).rstrip("/")
+    return view.page(request, "accounts.html", body, **{**_SHOWN, "made": made, "base": base})
+
+
+@router.post("/accounts/{name}/role")
+def change_role(name: str, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """Give or take a role."""
+    grant = api.NewGrant.model_validate({"role": form.get("role", ""), "harness": form.get("harness") or "*"})
+    if form.get("do") == "take":
+        api.take_role(name, grant.role, actor, registry, grant.harness)
+    else:
+        api.give_role(name, grant, actor, registry)
+    return RedirectResponse("/accounts", 303)
+
+
+@router.post("/accounts/{name}/active")
+def change_standing(name: str, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """Shut an account out, or let it in again."""
+    api.set_standing(name, api.Standing(active=form.get("active") == "yes"), actor, registry)
     return RedirectResponse("/accounts", 303)
 
 
@@ -61,6 +89,13 @@ async def issue(request: Request, view: Page, form: Form, actor: CurrentActor, r
     )
     issued = api.issue_token(body, actor, registry)
     return view.page(request, "settings.html", await api.list_tokens(actor, registry), issued=issued)
+
+
+@router.post("/settings/password")
+def password(form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """Change one's own password."""
+    api.change_password(api.NewPassword(old=form.get("old", ""), new=form.get("new", "")), actor, registry)
+    return RedirectResponse("/settings", 303)
 
 
 @router.post("/settings/tokens/{identity}/revoke")
