@@ -20,7 +20,6 @@ from hat_harness.errors import PlatformError
 from hat_pipelines import dags
 from hat_pipelines.desk import form as forms
 from hat_pipelines.desk import look
-from hat_pipelines.desk.catalogue import made
 from hat_pipelines.desk.desk import Desk
 from hat_pipelines.desk.order import Budget, Order
 from hat_pipelines.desk.store import Scheduled
@@ -201,7 +200,8 @@ def _sections(desk: Desk, order: Order) -> list[forms.Section]:
 def _form(desk: Desk, order: Order) -> dict[str, Any]:
     found = _sections(desk, order)
     profile, dag = desk.catalogue.profile(order.model_copy(update={"values": {}}))
-    needed = {name: list(made(desk.settings.root, name))[:100] for name in dag.inputs if name != "harness"}
+    root = desk.settings.root
+    needed = {name: list(desk.catalogue.choices(name, root))[:100] for name in dag.inputs if name != "harness"}
     targets = ["local", *(name for name in ("argo", "kfp") if desk.settings.remote.get(name))]
     return {
         "pipeline": order.pipeline,

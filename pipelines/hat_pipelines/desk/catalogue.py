@@ -80,7 +80,7 @@ class Catalogue:
         for name in dag.inputs:
             if name == "harness":
                 continue
-            choices = made(root, name)
+            choices = self.choices(name, root)
             if name not in order.inputs:
                 cure = (
                     f"choose one of: {', '.join(list(choices)[:5])}"
@@ -91,6 +91,12 @@ class Catalogue:
             _known(name, order.inputs[name], choices)
             found[name] = choices[order.inputs[name]]
         return found
+
+    def choices(self, name: str, root: Path) -> dict[str, Path]:
+        """What can be brought as an input: harnesses as a `candidate`, else artifacts of that name below `root`."""
+        if name == "candidate":
+            return {one: self.harnesses / one for one in self.harness_names()}
+        return made(root, name)
 
     def job(self, order: Order, root: Path) -> Job:
         """The job of an order over the runs below `root`."""
