@@ -107,7 +107,7 @@ def test_an_early_end_upstream(world: World) -> None:
 
     world.script = early
     assert content(world.say("hi")) == "one moment"
-    assert set(failures(world)) == {"malformed"}
+    assert set(failures(world)) == {"unavailable"}
 
 
 def test_a_tool_that_hangs(world: World) -> None:

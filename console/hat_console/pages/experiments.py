@@ -15,7 +15,7 @@ from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
 from hat_registry import ledger
 from hat_registry.accounts import Permission
 from hat_registry.errors import NotFoundError
-from hat_serving.experiment.analysis import SHOWN
+from hat_serving.experiment.model import SHOWN
 from hat_serving.gateway.client import GatewayClient
 
 router = APIRouter()

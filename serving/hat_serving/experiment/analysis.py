@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from hat_serving.experiment.model import BETTER, Experiment, Guardrail, MetricName
+from hat_serving.experiment.model import BETTER, SHOWN, Experiment, Guardrail, MetricName
 from hat_serving.experiment.observed import Unit, by_stage, parts
 from hat_stats.moments import Arm, Moments, PairMoments
 from hat_stats.sequential import Look, sequential_difference, sequential_mean, sequential_staged
@@ -20,19 +20,6 @@ from hat_stats.srm import SampleRatio, sequential_sample_ratio
 from hat_stats.verdict import Wording, verdict
 
 BURN_IN = 100
-SHOWN: Mapping[MetricName, tuple[float, str, str, int]] = {
-    "orders": (100.0, "points", "个百分点", 2),
-    "refunds": (100.0, "points", "个百分点", 2),
-    "thumbs_down": (100.0, "points", "个百分点", 2),
-    "safe_replies": (100.0, "points", "个百分点", 2),
-    "tool_failures": (100.0, "points", "个百分点", 2),
-    "revenue": (0.01, "per viewer", "每位观众", 2),
-    "thumbs": (1.0, "per viewer", "每位观众", 3),
-    "turns": (1.0, "turns", "轮", 2),
-    "seconds_per_reply": (1.0, "s", "秒", 3),
-    "cost_per_reply": (1.0, "per reply", "每条回复", 6),
-}
-"""Metric → (factor to what is shown, unit, unit in Chinese, digits)."""
 Guard = Literal["harm", "clear", "open"]
 DecisionKind = Literal["do_not_read", "stop", "keep", "drop", "no_matter", "go_on"]
 

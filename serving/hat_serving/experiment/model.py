@@ -40,6 +40,20 @@ BETTER: dict[MetricName, Direction] = {
 }
 """Which way is better, unless an experiment says otherwise."""
 
+SHOWN: dict[MetricName, tuple[float, str, str, int]] = {
+    "orders": (100.0, "points", "个百分点", 2),
+    "refunds": (100.0, "points", "个百分点", 2),
+    "thumbs_down": (100.0, "points", "个百分点", 2),
+    "safe_replies": (100.0, "points", "个百分点", 2),
+    "tool_failures": (100.0, "points", "个百分点", 2),
+    "revenue": (0.01, "per viewer", "每位观众", 2),
+    "thumbs": (1.0, "per viewer", "每位观众", 3),
+    "turns": (1.0, "turns", "轮", 2),
+    "seconds_per_reply": (1.0, "s", "秒", 3),
+    "cost_per_reply": (1.0, "per reply", "每条回复", 6),
+}
+"""Metric → (factor to what is shown, unit, unit in Chinese, digits)."""
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import hashlib
 import logging
 import os
@@ -128,19 +129,13 @@ def build(given: argparse.Namespace) -> Starlette:
         muted=lambda: control.muted() | follows.muted if follows is not None else control.muted(),
     )
     key = pseudonym_key(given.data / "pseudonym.key")
-    admin = Admin(
-        control,
-        source,
-        database,
-        tokens=_hashes(given.admin_token_hashes) or own_token(given.data / "admin.token"),
-        pseudonym=lambda identity: pseudonym(key, identity),
-        engines=engines,
-        drain=lambda on: setattr(host, "draining", on),
-    )
 
     def known(identity: str) -> str:
         return pseudonym(key, identity)
 
+    tokens = _hashes(given.admin_token_hashes) or own_token(given.data / "admin.token")
+    drain = functools.partial(setattr, host, "draining")
+    admin = Admin(control, source, database, tokens=tokens, pseudonym=known, engines=engines, drain=drain)
     trials = Trials(control, source, database, pseudonym=known, engines=engines)
     sides = Sides(admin, Experiments(trials, Events(database, known), admin))
 
