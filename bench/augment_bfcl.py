@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from random import Random
 from typing import Any
 
 from hat_components.bfcl import conversations, fits
 from hat_harness.augment.conversation import (
     GENERAL,
+    KEY,
     augment_conversation,
     canonical_conversation_call,
     restore_conversation,
@@ -61,9 +63,11 @@ def parsed(conversation: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def check(conversation: dict[str, Any], seed: int) -> str:
-    """The law that one draw breaks, or ""."""
+def check(conversation: dict[str, Any], seed: int, counts: Counter[str]) -> str:
+    """The law that one draw breaks, or ""; `counts` gains what was rewritten."""
     made = augment_conversation(conversation, operators(seed), seed, GENERAL)
+    for rewrite in made["metadata"][KEY]["rewrites"]:
+        counts.update({kind.partition("/")[0]: len(names) for kind, names in rewrite["names"].items()})
     if parsed(restore_conversation(made)) != parsed(conversation):
         return "restored conversation differs"
     if made != augment_conversation(conversation, operators(seed), seed, GENERAL):
@@ -82,17 +86,21 @@ def main() -> int:
     """Checks all entries."""
     draws = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     start, entries, wrong, rewrites = time.process_time(), 0, 0, 0
+    counts: Counter[str] = Counter()
     for entry in conversations():
         entries += 1
         wrong += not fits(entry)
         for draw in range(draws):
             rewrites += 1
-            broken = check(entry, entries * 100 + draw)
+            broken = check(entry, entries * 100 + draw, counts)
             if broken:
                 print(f"{entry['id']} draw {draw}: {broken}")
                 return 1
     spent = time.process_time() - start
     print(f"{entries} entries, {rewrites} draws, all laws hold, {spent:.1f} s of processor time")
+    print(
+        f"renamed: {counts['tool']} tools, {counts['parameter']} parameters, {counts['inner']} properties inside parameters"
+    )
     print(f"{wrong} entries contradict their own schema in BFCL; for them validity is not checked")
     return 0
 

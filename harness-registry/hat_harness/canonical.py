@@ -16,6 +16,7 @@ pass unchanged; an unknown one with a name that a renaming took goes by the name
 | words_as_boolean | values["true"] | true |
 | values | "red" | values["red"] (values that are not listed stay) |
 | array_of_one | x | [x] |
+| inner_names | {price: 3} | {values["price"]: 3}, at every depth |
 | nested | p, q | into: {p, q} |
 
 Not here: deciding which adapters a tool gets (hat_harness.augment), JSON Schema checks (arguments).
@@ -70,6 +71,8 @@ def _to_surface_value(adapter: Adapter, value: Any) -> Any:
             return value == adapter.values["true"]
         case "values":
             return adapter.values.get(value, value) if isinstance(value, str) else value
+        case "inner_names":
+            return renamed_inside(value, permutation(adapter.values))
         case _:
             return [value]
 
@@ -93,10 +96,21 @@ def _to_canonical_value(adapter: Adapter, value: Any) -> Any:
         case "values":
             inverse = {surface: canonical for canonical, surface in adapter.values.items()}
             return inverse.get(value, value) if isinstance(value, str) else value
+        case "inner_names":
+            return renamed_inside(value, {new: old for old, new in permutation(adapter.values).items()})
         case _:
             if not isinstance(value, list) or len(value) != 1:
                 raise ValueError("a list of one")
             return value[0]
+
+
+def renamed_inside(value: Any, names: Mapping[str, str]) -> Any:
+    """A JSON value with the keys of every object in it renamed (`names` a permutation)."""
+    if isinstance(value, Mapping):
+        return {names.get(key, key): renamed_inside(inner, names) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [renamed_inside(inner, names) for inner in value]
+    return value
 
 
 # ---- whole arguments ------------------------------------------------------------------------------------------
@@ -252,8 +266,11 @@ def with_adapter(tool: Tool, adapter: Adapter) -> Tool:
     """The tool with one more adapter, its schema rewritten to match.
 
     The parameters must stand at the top level of the schema (a group that was nested stays as it is). ValueError when
-    one is missing or of another type than the adapter is for, or when the group's name is taken.
+    one is missing or of another type than the adapter is for, or when the group's name is taken. Not for `inner_names`,
+    which may concern definitions of the whole schema (hat_harness.augment.inner).
     """
+    if adapter.kind == "inner_names":
+        raise ValueError("inner names are changed with the whole schema")
     schema = copy.deepcopy(tool.parameters)
     properties = schema.setdefault("properties", {})
     names = [tool.parameter_names.get(name, name) for name in adapter.parameters]

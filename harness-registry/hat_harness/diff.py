@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hat_harness.names import permutation
 from hat_harness.spec import Harness, Part, Skill, Tool
 
 ChangeKind = Literal["added", "removed", "renamed", "moved", "retyped", "changed"]
@@ -193,17 +194,44 @@ def _parameter(path: str, old: _Parameter | None, new: _Parameter | None) -> Ite
 def _canonical(tool: Tool) -> dict[str, _Parameter]:
     """Canonical parameter name → what the model sees of it; parameters inside objects by dotted path."""
     canonical = {seen: name for name, seen in tool.parameter_names.items()}
-    return {canonical.get(path, path): parameter for path, parameter in _walk(tool.parameters, "")}
+    back: dict[str, dict[str, str]] = {}
+    for adapter in reversed(tool.adapters):
+        if adapter.kind == "inner_names":
+            names = {new: old for old, new in permutation(adapter.values).items()}
+            before = back.get(adapter.parameters[0], {})
+            chained = {seen: names.get(middle, middle) for seen, middle in before.items()}
+            back[adapter.parameters[0]] = {**names, **chained}
+    found = {}
+    for steps, parameter in _walk(tool.parameters):
+        own = canonical.get(steps[0], steps[0])
+        inner = back.get(own, {})
+        found[".".join([own, *(inner.get(step, step) for step in steps[1:])])] = parameter
+    return found
 
 
-def _walk(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, _Parameter]]:
-    required = set(schema.get("required", ()))
-    for name, inner in schema.get("properties", {}).items():
-        if isinstance(inner, Mapping):
-            told = ("type", "properties", "required", "enum", "items")
-            rest = {key: value for key, value in inner.items() if key not in told}
-            yield f"{prefix}{name}", _Parameter(f"{prefix}{name}", _type(inner), name in required, rest)
-            yield from _walk(inner, f"{prefix}{name}.")
+def _walk(root: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], _Parameter]]:
+    """(names from the outside in, parameter), also of objects in lists and behind references to definitions."""
+    waiting: list[tuple[tuple[str, ...], Any, tuple[str, ...]]] = [((), root, ())]
+    while waiting:
+        above, schema, seen = waiting.pop(0)
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference not in seen:
+            group, _, name = reference.removeprefix("#/").partition("/")
+            target = root.get(group, {}).get(name) if group in ("$defs", "definitions") else None
+            if isinstance(target, Mapping):
+                waiting.insert(0, (above, target, (*seen, reference)))
+        required = set(schema.get("required", ()))
+        for name, inner in schema.get("properties", {}).items():
+            if isinstance(inner, Mapping):
+                rest = {key: value for key, value in inner.items() if key not in _TOLD}
+                yield (*above, name), _Parameter(name, _type(inner), name in required, rest)
+                waiting.append(((*above, name), inner, seen))
+        if isinstance(schema.get("items"), Mapping):
+            waiting.append((above, schema["items"], seen))
+
+
+_TOLD = ("type", "properties", "required", "enum", "items")
+"""Keywords that a parameter's type, and the parameters below it, tell of."""
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -327,6 +327,10 @@ class _AsyncRun:
                     return cast(Event, piece)
                 self._arrive(piece)
             return ev.Failure("call", "malformed", call.call_id, "the stream ended without an output")
+        except asyncio.CancelledError:
+            if _asked_to_end():
+                raise
+            return ev.Failure("call", "cancelled", call.call_id)
         except Exception as error:  # a model's fault is data to the session, whatever it raised
             return ev.Failure("call", "server", call.call_id, f"{type(error).__name__}: {error}"[:200])
 
@@ -339,10 +343,20 @@ class _AsyncRun:
             if type(given) is ev.ToolResult and given.call_id == request.call_id:
                 return given
             return ev.ToolResult(request.call_id, given.content, given.failure)
+        except asyncio.CancelledError:
+            if _asked_to_end():
+                raise
+            return ev.Failure("call", "cancelled", request.call_id)
         except TimeoutError:
             return ev.Failure("call", "timeout", request.call_id)
         except Exception as error:  # as above
             return ev.Failure("call", "server", request.call_id, f"{type(error).__name__}: {error}"[:200])
+
+
+def _asked_to_end() -> bool:
+    """Whether somebody cancelled the task that runs; else the cancellation is the call's own fault."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def run_async(

@@ -8,6 +8,7 @@ scalar, list of scalars or flat mapping, written one line a key: `list : "red mu
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ SKILL_FIELDS = ("name", "description")
 TOOL_FIELDS = ("name", "description", "parameters")
 RESULT_FIELDS = ("result",)
 BUILT_IN = ("skills", "tools", "room")
+_BREAK = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]+")
+"""Line breaks and other control characters."""
 
 
 def _skill_values(skill: Skill) -> dict[str, str]:
@@ -79,7 +82,8 @@ def activation_quote(harness: Harness) -> str:
 def render_value(value: Any) -> str:
     """A room value on one line, every scalar in double quotes."""
     if isinstance(value, str):
-        return f'"{value}"'
+        # What comes from a room must not begin a line of its own, which could pass for a heading.
+        return f'"{value}"' if value.isprintable() else f'"{_BREAK.sub(" ", value)}"'
     if isinstance(value, Mapping):
         return " ".join([f"{key} {render_value(inner)}" for key, inner in value.items()])
     if isinstance(value, list | tuple):

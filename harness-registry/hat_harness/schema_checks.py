@@ -143,6 +143,8 @@ def adapter_problems(tool: Tool) -> list[str]:
             nested |= set(adapter.parameters)
         elif len(adapter.parameters) != 1:
             problems.append(f"adapter {adapter.kind}: needs exactly one parameter")
+        if adapter.kind == "inner_names" and not values:
+            problems.append("adapter inner_names: needs names")
         if adapter.kind in ("boolean_as_words", "words_as_boolean") and set(values) != {"true", "false"}:
             problems.append(f"adapter {adapter.kind}: needs the values true and false")
         if len(set(values.values())) != len(values):

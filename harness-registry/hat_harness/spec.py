@@ -78,7 +78,14 @@ class Skill(Part):
 
 
 AdapterKind = Literal[
-    "integer_as_string", "string_as_integer", "boolean_as_words", "words_as_boolean", "values", "array_of_one", "nested"
+    "integer_as_string",
+    "string_as_integer",
+    "boolean_as_words",
+    "words_as_boolean",
+    "values",
+    "array_of_one",
+    "inner_names",
+    "nested",
 ]
 
 
@@ -93,7 +100,8 @@ class Adapter(Part):
     """Canonical parameters it is applied to; exactly one, except for `nested`."""
     values: dict[str, str] = Field(default_factory=dict)
     """`values`: canonical value → the value the model sees. `boolean_as_words`: `true`, `false` → the word that the model
-    writes for each. `words_as_boolean`: `true`, `false` → the canonical word that each stands for."""
+    writes for each. `words_as_boolean`: `true`, `false` → the canonical word that each stands for. `inner_names`: name of a
+    property of any object inside the parameter → the name that the model sees."""
     into: str = ""
     """`nested`: the name of the object, as the model sees it, that holds the group."""
 

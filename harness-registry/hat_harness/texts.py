@@ -2,13 +2,16 @@
 
 Always holds: every sentence has all languages and the same fields. Errors start with `error :` / `错误：`, so that a
 policy can tell them from results. A room event becomes a user message `event : viewer entered name "mia"`; room state
-that changed since the model last read it stands in lines before it, in the form of the room section. Not here: texts
+that changed since the model last read it stands in lines before it, in the form of the room section; `message_in` and
+`result_in` say the same in the other language, and back. Not here: texts
 of a harness (prompts, skills, hook messages, safe reply).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
 from hat_harness.render import render_value
@@ -74,3 +77,62 @@ def event_line(language: Language, kind: str, data: Mapping[str, Any]) -> str:
     words = _TEXTS[language].get(kind, kind.replace("_", " "))
     line = say(language, "event", kind=words)
     return f"{line} {render_value(data)}" if data else line
+
+
+# ---- the same in the other language ---------------------------------------------------------------------------
+
+_KINDS = ("viewer_entered", "order_placed", "item_on_sale")
+_RESULTS = ("no_tool", "no_skill", "skill_argument", "loaded", "no_file", "load_first", "too_many", "not_made", "error")
+"""Sentences that stand in place of a tool's result, the general one last."""
+
+
+@cache
+def _patterns(language: Language) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    found = []
+    for sentence in _RESULTS:
+        pieces = re.split(r"\{(\w+)\}", _TEXTS[language][sentence])
+        pieces[::2] = [re.escape(piece) for piece in pieces[::2]]
+        pieces[1::2] = [f"(?P<{name}>.*?)" for name in pieces[1::2]]
+        found.append((sentence, re.compile("".join(pieces), re.DOTALL)))
+    return tuple(found)
+
+
+def _retold(text: str, source: Language, target: Language) -> str | None:
+    for sentence, pattern in _patterns(source):
+        match = pattern.fullmatch(text)
+        if match is not None:
+            return say(target, sentence, **match.groupdict())
+    return None
+
+
+def result_in(text: str, source: Language, target: Language) -> str:
+    """A sentence of the session in place of a tool's result, in the other language; any other text as it is.
+
+    Symmetric: the two languages change places, so that doing it the other way round gives the text again.
+    """
+    if source == target:
+        return text
+    for one, other in ((source, target), (target, source)):
+        made = _retold(text, one, other)
+        if made is not None and _retold(made, other, one) == text:
+            return made
+    return text
+
+
+def message_in(text: str, source: Language, target: Language) -> str:
+    """A user message with the session's own lines (room events, room state that is gone) in the other language."""
+    if source == target:
+        return text
+    return "\n".join([_line_in(line, source, target) for line in text.split("\n")])
+
+
+def _line_in(line: str, source: Language, target: Language) -> str:
+    for one, other in ((source, target), (target, source)):
+        for kind in _KINDS:
+            words = say(one, "event", kind=_TEXTS[one][kind])
+            if line == words or line.startswith(words + " "):
+                return say(other, "event", kind=_TEXTS[other][kind]) + line[len(words) :]
+        gone = say(one, "gone", key="")
+        if line.endswith(gone) and " " not in line[: -len(gone)] and line != gone:
+            return say(other, "gone", key=line[: -len(gone)])
+    return line

@@ -130,7 +130,7 @@ def erase(
     output: Output = None,
 ) -> None:
     """Erase a viewer, or what is past its day, from datasets, conversations and traces; says what must be made again."""
-    if (viewer is None) == (not expired):
+    if (viewer is None) == (not expired) or viewer == "":
         raise UsageError("erase what?", place="hat data erase", cure="give --viewer ID or --expired, and one of them")
     if data is None and gateway is None:
         raise UsageError(
@@ -193,8 +193,12 @@ def _import(source: Path, config: Config, target: Path | None) -> StepResult:
     from hat_components.step import NullProgress
 
     parent = target.parent if target else Path(tempfile.gettempdir())
-    parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".hat-import-{os.getpid()}-", dir=parent))
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".hat-import-{os.getpid()}-", dir=parent))
+    except OSError as error:
+        cure = "choose another folder"
+        raise InputError(f"cannot be written: {error.strerror}", place=str(parent), cure=cure) from None
     try:
         result = run(config, {"conversations": source}, part, NullProgress())
         if target is not None:

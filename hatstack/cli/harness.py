@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from hatstack import paths
 from hatstack.cli.failure import CheckError, ConflictError, InputError, UsageError
+from hatstack.cli.harness_look import read_object
 from hatstack.cli.output import DryRun, Output, emit, say, table
 
 if TYPE_CHECKING:
@@ -94,10 +95,13 @@ def _save(harness: Harness, target: Path, save: Any) -> None:
     """Write a harness folder so that its final name only ever holds all of it."""
     part = target.with_name(f".{target.name}.part{os.getpid()}")
     shutil.rmtree(part, ignore_errors=True)
-    part.parent.mkdir(parents=True, exist_ok=True)
     try:
+        part.parent.mkdir(parents=True, exist_ok=True)
         save(harness, part)
         part.rename(target)
+    except OSError as error:
+        cure = "choose another folder"
+        raise InputError(f"cannot be written: {error.strerror}", place=str(target), cure=cure) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -211,7 +215,7 @@ def render(
     from hatstack.cli.harness_look import counter
 
     harness = _load(folder)
-    view = _json(room) if room else {}
+    view = read_object(room) if room else {}
     count = counter(tokenizer)
     if skill is not None:
         found = next((one for one in harness.skills if skill in (one.id, one.name)), None)
@@ -273,7 +277,7 @@ def explain(
         recorded = explained(harness, read_trace(trace, session), str(trace))
         found = [(known[one.explanation.hook], one.explanation, one.turn) for one in recorded]
     else:
-        fields = {**(_json(context) if context else {}), **({"reply": reply} if reply is not None else {})}
+        fields = {**(read_object(context) if context else {}), **({"reply": reply} if reply is not None else {})}
         found = [(hook, explain_hook(hook, fields), 0) for hook in harness.hooks]
     chosen = [one for one in found if event in (None, one[0].event)]
     emit(
@@ -319,6 +323,10 @@ def augment(
     family: Annotated[
         list[str] | None, typer.Option("--family", help="Only this family of rewrites, and surely; may be repeated.")
     ] = None,
+    pair: Annotated[
+        str | None,
+        typer.Option("--pair", help="Harness that says the same in another language, for --family language."),
+    ] = None,
     scenario: Annotated[str, typer.Option("--scenario", help="Scenario whose words are drawn from.")] = "live_commerce",
     dry_run: DryRun = False,
     output: Output = None,
@@ -333,7 +341,9 @@ def augment(
         raise ConflictError("it exists already", place=str(target), cure="choose another folder")
     words = load_scenario(scenario)
     base = _load(folder)
-    state = apply(base, _plan(suite, family), seed, words.vocabulary(), held_out=words.vocabulary(held_out=True))
+    other = _load(pair) if pair is not None else None
+    plan, held_out = _plan(suite, family), words.vocabulary(held_out=True)
+    state = apply(base, plan, seed, words.vocabulary(), held_out=held_out, pair=other)
     changes = semantic(base, state.harness)
     if target is not None and not dry_run:
         _save(state.harness, target, save_harness)
@@ -351,28 +361,22 @@ def augment(
 
 
 def _plan(suite: str | None, families: list[str] | None) -> AugmentPlan:
-    from hat_harness.augment import HOLDOUTS, suite_plan, trained_plan
+    from pydantic import TypeAdapter
+
+    from hat_harness.augment import HOLDOUTS, AnyOperator, suite_plan, trained_plan
+    from hat_harness.augment.operators import Family
 
     if suite is not None and suite not in HOLDOUTS:
         raise UsageError(f"no suite {suite!r}", place="--suite", cure=f"one of: {', '.join(sorted(HOLDOUTS))}")
     plan = trained_plan() if suite is None else suite_plan(suite)
     if not families:
         return plan
-    unknown = sorted(set(families) - plan.families())
+    unknown = sorted(set(families) - set(get_args(Family)))
     if unknown:
-        cure = f"one of: {', '.join(sorted(plan.families()))}"
-        raise UsageError(f"no family {unknown[0]!r} in this plan", place="--family", cure=cure)
+        cure = f"one of: {', '.join(sorted(get_args(Family)))}"
+        raise UsageError(f"no family {unknown[0]!r}", place="--family", cure=cure)
     chosen = tuple(operator for operator in plan.operators if operator.type in families)
+    # Families that training leaves out are drawn as they are by default.
+    more = (TypeAdapter[Any](AnyOperator).validate_python({"type": name}) for name in set(families) - plan.families())
+    chosen += tuple(sorted(more, key=lambda operator: operator.type))
     return plan.model_copy(update={"operators": chosen, "p": 1.0, "original": 0.0})
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", place=str(path)) from None
-    except ValueError as error:
-        raise InputError(f"not JSON: {error}", place=str(path)) from None
-    if not isinstance(data, dict):
-        raise InputError("a JSON object is expected", place=str(path))
-    return data

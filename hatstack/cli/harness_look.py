@@ -1,4 +1,5 @@
-"""What `hat harness explain` and `hat harness render` look at besides the folder: recorded traces, tokenizers.
+"""What `hat harness explain` and `hat harness render` look at besides the folder: recorded traces,
+tokenizers, JSON files.
 
 Always holds: a trace explains hooks only after it was replayed under the very harness that it was recorded under. Not here:
 the commands themselves (harness).
@@ -7,6 +8,7 @@ the commands themselves (harness).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,3 +94,23 @@ def counter(tokenizer: Path | None) -> Callable[[str], int]:
     except Exception as error:  # the library raises Exception itself
         raise InputError(f"no tokenizer: {str(error)[:200]}", place=str(path), cure="give a tokenizer.json") from None
     return lambda text: len(found.encode(text, add_special_tokens=False).ids)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"), parse_float=_number, parse_constant=_number)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", place=str(path)) from None
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", place=str(path)) from None
+    if not isinstance(data, dict):
+        raise InputError("a JSON object is expected", place=str(path))
+    return data
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number")
+    return number

@@ -212,6 +212,30 @@ def test_a_call_that_outlives_its_deadline_is_late_and_the_next_turn_is_sound() 
     assert b"much too late" not in dump(session.trace)
 
 
+def test_a_call_that_cancels_itself_is_a_failure_and_nobody_else_is_cancelled() -> None:
+    class Broken(AsyncScripted):
+        async def generate(self, session_id: str, call: CallModel) -> ModelOutput | Failure:
+            if call.call_id == "m1":
+                raise asyncio.CancelledError
+            return await super().generate(session_id, call)
+
+    class Tools:
+        async def call(self, session_id: str, request: Any) -> ToolResult:
+            raise asyncio.CancelledError
+
+    names = ("a", "b")
+    steps: list[Step] = [
+        lambda c: output(c, "", ask("get_item", "x", item="mug")),
+        lambda c: output(c, "", *(ask("get_item", name, item=name) for name in names)),
+        lambda c: output(c, "sorry bye"),
+    ]
+    session = Session(_harness(), session_id="s")
+    asyncio.run(run_async(session, EVENTS[:1], Broken(*steps), Tools(), VirtualClock()))
+    (turn,) = turns(session.trace)
+    assert (turn.outcome, turn.restarts) == ("reply", 1)
+    assert [call.failure for call in turn.calls] == ["cancelled"] * 3
+
+
 def test_a_driver_that_is_cancelled_at_the_deadline_stays_cancelled() -> None:
     async def main() -> Session:
         session = Session(small(), session_id="s")

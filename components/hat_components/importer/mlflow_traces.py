@@ -56,7 +56,7 @@ def _opened(raw: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], str]:
     info, data = raw.get("info"), raw.get("data")
     info = info if isinstance(info, Mapping) else raw
     spans = _loaded(data.get("spans") if isinstance(data, Mapping) else raw.get("spans"))
-    metadata = next(
+    metadata: Mapping[str, Any] = next(
         (info[key] for key in ("trace_metadata", "request_metadata") if isinstance(info.get(key), Mapping)), {}
     )
     ident = info.get("trace_id") or info.get("request_id") or ""

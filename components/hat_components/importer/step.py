@@ -37,7 +37,7 @@ class ConversationsError(InputError):
         super().__init__(
             counted,
             place=place,
-            cure="correct them, or import with on_error=skip",
+            cure="correct them, or leave them out (--skip-bad-lines, on_error: skip)",
         )
         self.problems = tuple(problems)
         self.total = total

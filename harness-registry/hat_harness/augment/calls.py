@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from hat_harness.augment.inner import inner_names
 from hat_harness.augment.schema import completed
 from hat_harness.canonical import canonical_arguments, surface_arguments
 from hat_harness.spec import Adapter, Tool
@@ -36,6 +37,20 @@ class CallMap:
             own = canonical.get(name, name)
             made[name] = self.target.parameter_names.get(own, own)
         return made
+
+    @cached_property
+    def spoken(self) -> dict[str, str]:
+        """`names`, and before them the names of properties below the parameters: what texts may speak of."""
+        canonical = {surface: name for name, surface in self.source.parameter_names.items()}
+        made: dict[str, str] = {}
+        for parameter, found in inner_names(self.source.parameters).items():
+            own = self.source.parameter_names.get(canonical.get(parameter, parameter), parameter)
+            for name in found:
+                value: Any = {name: 0}
+                for to, back in self.values.get(own, ()) if self.moves else ():
+                    value = _exchanged(value, to, back)
+                made[name] = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else name
+        return made | self.names
 
     @cached_property
     def whole(self) -> dict[str, str]:

@@ -194,6 +194,8 @@ def _undo_names(draft: Draft, rewrites: Sequence[Rewrite]) -> None:
                 tool, parameter = draft.single["activation"].tool, draft.single["activation"].parameter
                 names.tools[tool] = back[tool]
                 names.parameters[""] = {parameter: back[parameter]}
+            elif kind.startswith("inner/"):
+                names.inner[kind.removeprefix("inner/")] = back
             else:
                 names.parameters[kind.removeprefix("parameter/")] = back
     close(draft, names)

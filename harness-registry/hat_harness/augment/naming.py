@@ -9,16 +9,25 @@ Not here: words (words), the syntax of references (mentions).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from hat_harness.augment.draft import Draft, PartT, Record, changed
+from hat_harness.augment.inner import below_names, concerned, inner_names, rename_inner, with_inner
 from hat_harness.augment.mentions import CallRewriter, Closure
 from hat_harness.augment.operators import ActivationName, ParameterName, SkillName, ToolName
-from hat_harness.augment.schema import fixed_names, name_fits, property_names, refers_in_place, rename_properties
+from hat_harness.augment.schema import (
+    completed,
+    fixed_names,
+    name_fits,
+    property_names,
+    refers_in_place,
+    rename_properties,
+)
 from hat_harness.augment.words import ACTIVATION, Lexicon, NameMode, drawn_name, noisy
+from hat_harness.canonical import renamed_inside
 from hat_harness.spec import NAME_PATTERN, Tool
 
 _VALID = re.compile(NAME_PATTERN)
@@ -35,6 +44,8 @@ class Names:
     tools: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, dict[str, str]] = field(default_factory=dict)
     """Tool id → old → new name; the activation tool's under ''."""
+    inner: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Tool id → old → new name of properties below its parameters."""
 
 
 def weighted(rng: Random, weights: Mapping[Any, float]) -> Any:
@@ -152,9 +163,11 @@ def _draw_parameters(
     """New name → the one old name that it stands for."""
     shuffled: dict[str, str] = {}
     tools = draft.parts["tools"]
+    deep = {tool.id: inner_names(tool.parameters) for tool in tools}
     if mode == "misleading":
         elsewhere = _elsewhere(draft, "parameters")
         fixed = {name for tool in tools for name in property_names(tool.parameters) if name not in renameable(tool)}
+        fixed |= {name for tool in tools for name in below_names(tool.parameters)}
         old = list(dict.fromkeys(name for tool in tools for name in renameable(tool)))
         old = [name for name in old if name not in elsewhere and name not in fixed]
         shuffled = permuted(rng, old) if len(old) > 1 else {}
@@ -168,7 +181,43 @@ def _draw_parameters(
             if refers_in_place(tool.parameters):
                 record.kept[f"parameters/{tool.id}"] = tool.parameters
             record.names[f"parameter/{tool.id}"] = mapping
+        below = _below(tool, deep[tool.id])
+        if below and mode != "misleading":
+            inner = _tool_parameters(op, rng, draft.lexicon, tool, taken | set(below), owner, mode, mapping, below)
+            if inner:
+                names.inner[tool.id] = record.names[f"inner/{tool.id}"] = inner
+    if mode == "misleading":
+        _shuffle_inner(rng, draft, record, names, elsewhere, deep)
     taken.update(owner)
+
+
+def _below(tool: Tool, deep: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Names below the tool's parameters that may be renamed; groups that an adapter made hold parameters themselves."""
+    groups = {adapter.into for adapter in tool.adapters if adapter.kind == "nested"}
+    if groups & deep.keys():
+        return []
+    return list(dict.fromkeys(name for found in deep.values() for name in found))
+
+
+def _shuffle_inner(
+    rng: Random,
+    draft: Draft,
+    record: Record,
+    names: Names,
+    elsewhere: set[str],
+    deep: Mapping[str, Mapping[str, tuple[str, ...]]],
+) -> None:
+    """Names below parameters permuted among themselves, the same way in all tools."""
+    tools = draft.parts["tools"]
+    free = {tool.id: _below(tool, deep[tool.id]) for tool in tools}
+    fixed = elsewhere | {name for tool in tools for name in property_names(tool.parameters)}
+    fixed |= {name for tool in tools for name in below_names(tool.parameters) if name not in free[tool.id]}
+    old = [name for name in dict.fromkeys(n for found in free.values() for n in found) if name not in fixed]
+    shuffled = permuted(rng, old) if len(old) > 1 else {}
+    for tool in tools:
+        mapping = {name: shuffled[name] for name in free[tool.id] if name in shuffled}
+        if mapping:
+            names.inner[tool.id] = record.names[f"inner/{tool.id}"] = mapping
 
 
 def _tool_parameters(
@@ -179,19 +228,28 @@ def _tool_parameters(
     taken: set[str],
     owner: dict[str, str],
     mode: NameMode,
+    top: Mapping[str, str] | None = None,
+    below: Sequence[str] = (),
 ) -> dict[str, str]:
+    """New names of a tool's parameters, or with `top` (what these got) of the properties below them."""
     canonical = {new: old for old, new in tool.parameter_names.items()}
     spare: NameMode = "random_held_out" if mode in ("held_out", "random_held_out") else "random"
     mapping: dict[str, str] = {}
-    used: set[str] = set()
-    for old in renameable(tool):
+    used: set[str] = set() if top is None else set(top.values())
+    own = set() if top is None else set(property_names(tool.parameters))
+    for old in renameable(tool) if top is None else below:
         if rng.random() >= op.share:
+            continue
+        if old in own:
+            # A text may mean either by the one name, so both go by one name again, or keep it.
+            if top and old in top:
+                mapping[old] = top[old]
             continue
         for attempt in range(_TRIES):
             way = mode if attempt < _POOL_TRIES else spare
             new = new_name(rng, lex, canonical.get(old, old), old, way, 0, bare=True)[:64]
             free = new not in taken and owner.get(new, old) == old and new not in used
-            if free and _VALID.match(new) and name_fits(tool.parameters, new):
+            if free and new not in own and _VALID.match(new) and name_fits(tool.parameters, new):
                 break
         else:
             new = fresh(rng, lambda: noisy(rng, "p_" + "".join(rng.choice("abcdefgh") for _ in range(6))), taken | used)
@@ -213,7 +271,11 @@ def closure_of(draft: Draft, names: Names) -> Closure:
     parameters: dict[str, Mapping[str, str]] = {}
     for tool in draft.parts["tools"]:
         renamed = names.parameters.get(tool.id, {})
-        parameters[tool.name] = {name: renamed.get(name, name) for name in property_names(tool.parameters)}
+        deep = names.inner.get(tool.id, {})
+        below = dict.fromkeys(name for found in inner_names(tool.parameters).values() for name in found)
+        parameters[tool.name] = {name: deep.get(name, name) for name in below} | {
+            name: renamed.get(name, name) for name in property_names(tool.parameters)
+        }
     tools[activation.tool] = names.tools.get(activation.tool, activation.tool)
     own = names.parameters.get("", {})
     parameters[activation.tool] = {activation.parameter: own.get(activation.parameter, activation.parameter)}
@@ -226,7 +288,17 @@ def close(draft: Draft, names: Names) -> Closure:
     closure = closure_of(draft, names)
     by_id = {tool.id: tool.name for tool in draft.parts["tools"]}
 
+    deep = {
+        tool.name: (concerned(tool.parameters, inner), completed(inner))
+        for tool in draft.parts["tools"]
+        if (inner := names.inner.get(tool.id))
+    }
+
     def call(name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        parameters, mapping = deep.get(name, ((), {}))
+        for parameter in parameters:
+            if parameter in arguments:
+                arguments = {**arguments, parameter: renamed_inside(arguments[parameter], mapping)}
         return _renamed_call(closure, name, arguments)
 
     for index, skill in enumerate(draft.parts["skills"]):
@@ -274,6 +346,10 @@ def _close_tool(tool: Tool, closure: Closure, names: Names, call: CallRewriter, 
     }
     mapping = names.parameters.get(tool.id)
     parameters = tool.parameters
+    inner = names.inner.get(tool.id)
+    if inner:
+        values["adapters"] = with_inner(tool, inner)
+        parameters = rename_inner(parameters, inner)
     if mapping:
         parameters = rename_properties(parameters, mapping)
         values["parameter_names"] = _canonical_names(tool, mapping)

@@ -59,7 +59,7 @@ class ToolName(_Naming):
 
 
 class ParameterName(_Naming):
-    """Names of the tools' top-level parameters."""
+    """Names of the tools' parameters, and of the properties of objects inside them at any depth."""
 
     type: Literal["parameter_name"] = "parameter_name"
 

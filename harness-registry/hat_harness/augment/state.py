@@ -26,7 +26,8 @@ class Rewrite(Part):
     law: Law
     seed: int
     names: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """Kind → old name → new name; kinds are `skill`, `tool`, `activation` and `parameter/<tool id>`."""
+    """Kind → old name → new name; kinds are `skill`, `tool`, `activation`, `parameter/<tool id>` and, for the
+    properties below its parameters, `inner/<tool id>`."""
     order: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """What was reordered → its ids in the old order; `parameters/<tool id>` holds names."""
     texts: dict[str, tuple[str, str]] = Field(default_factory=dict)

@@ -18,6 +18,7 @@ from hat_harness.augment.phrases import Swap
 from hat_harness.render import RESULT_FIELDS, activation_quote, render_skill, skill_quote, tool_quote
 from hat_harness.spec import Activation, Harness, Skill, Tool
 from hat_harness.templates import compile_template
+from hat_harness.texts import message_in, result_in
 
 ERRORS = ("error : ", "错误：", 'skill "', "技能 “")
 """How texts start that the session writes itself in place of a tool's result."""
@@ -29,12 +30,16 @@ class Translation:
     """From conversations under `source` to conversations under `target`.
 
     `catalogue`: whether the conversations have read catalogue lines of the harness, which reasoning may quote.
+    `replies`: whole replies → the same under the target, where who made the states knows them (another language).
     """
 
-    def __init__(self, source: Harness, target: Harness, catalogue: bool = True) -> None:
+    def __init__(
+        self, source: Harness, target: Harness, catalogue: bool = True, replies: Mapping[str, str] | None = None
+    ) -> None:
         self.source = source
         self.target = target
         self.catalogue = catalogue
+        self.replies = replies or {}
         self._lines: dict[int, tuple[str, str]] = {}
 
     @cached_property
@@ -51,7 +56,7 @@ class Translation:
     def closure(self) -> Closure:
         """Names of tools, skills and parameters."""
         tools = {tool.name: other.name for tool, other in self._tools}
-        parameters: dict[str, Mapping[str, str]] = {name: call.names for name, call in self.calls.items()}
+        parameters: dict[str, Mapping[str, str]] = {name: call.spoken for name, call in self.calls.items()}
         ours, theirs = self.source.activation, self.target.activation
         tools[ours.tool] = theirs.tool
         parameters[ours.tool] = {ours.parameter: theirs.parameter}
@@ -127,8 +132,14 @@ class Translation:
         return self.closure.text(text, (), self.call) if "`" in text else text
 
     def reply(self, text: str) -> str:
-        """What the agent says, with demanded phrases exchanged and references rewritten."""
+        """What the agent says: the recorded counterpart, else with demanded phrases exchanged and references rewritten."""
+        if text in self.replies:
+            return self.replies[text]
         return self.mentioned(self.swap.reply(text))
+
+    def asked(self, text: str) -> str:
+        """A user message: what viewers wrote stays, the session's own lines are told in the target's language."""
+        return message_in(text, self.source.language, self.target.language)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """A call as it is written under the target."""
@@ -143,7 +154,7 @@ class Translation:
         """What came back from the source's call `name(arguments)`."""
         (before, after), (new_before, new_after) = self._envelopes
         if text.startswith(ERRORS):
-            return self._error(text, name)
+            return result_in(self._error(text, name), self.source.language, self.target.language)
         if name == self.source.activation.tool:
             return self._body(text, arguments)
         if (before, after) == (new_before, new_after):

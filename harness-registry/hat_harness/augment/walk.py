@@ -3,7 +3,8 @@
 A trajectory is a list of OpenAI chat messages (dicts, arguments as objects or JSON text) or of `events.Message`. What
 is rewritten: the system prompt (rendered anew by the caller), called names and arguments, activated skills and the
 bodies that came back, catalogue lines quoted in reasoning, references in backticks, demanded phrases in replies, result
-envelopes, and the session's own error texts. What viewers wrote and what tools answered stays.
+envelopes, and the session's own sentences (errors, room events; in the target's language). What viewers wrote and what
+tools answered stays.
 Always holds: messages are never changed in place. Not here: the dictionary (translation).
 """
 
@@ -68,7 +69,8 @@ class _Walk:
             name, arguments = self.answered(message.tool_call_id)
             content = words.result(message.content, name, arguments)
             return replace(message, content=content, name=words.closure.tool(message.name) if message.name else "")
-        return message
+        content = words.asked(message.content)
+        return message if content == message.content else replace(message, content=content)
 
     def chat(self, message: dict[str, Any]) -> dict[str, Any]:
         """One OpenAI chat message."""
@@ -92,7 +94,7 @@ class _Walk:
             if message.get("name"):
                 made["name"] = words.closure.tool(message["name"])
             return made
-        return message
+        return {**message, "content": each_text(message["content"], words.asked)} if role == "user" else message
 
     def chat_call(self, call: dict[str, Any]) -> dict[str, Any]:
         """One entry of `tool_calls`."""

@@ -76,14 +76,16 @@ def expire(
     """Remove what is older than `keep` below `data`. `database` is an SQLAlchemy URL, else the folder's own."""
     now = now or clock.now()
     before = clock.text(now - timedelta(days=keep.conversations_days))
-    store = Database(database or f"sqlite:///{data / 'gateway.db'}")
-    try:
-        conversations = Conversations(store)
-        count = conversations.old(before) if dry_run else 0
-        while not dry_run and (gone := conversations.expire(before, _BATCH)):
-            count += gone
-    finally:
-        store.close()
+    count = 0
+    if database or (data / "gateway.db").exists():
+        store = Database(database or f"sqlite:///{data / 'gateway.db'}")
+        try:
+            conversations = Conversations(store)
+            count = conversations.old(before) if dry_run else 0
+            while not dry_run and (gone := conversations.expire(before, _BATCH)):
+                count += gone
+        finally:
+            store.close()
     oldest = f"{now - timedelta(days=keep.traces_days):%Y-%m-%d}.jsonl"
     traces = [
         path for path in sorted((data / "traces").glob("*.jsonl")) if _DAY.match(path.name) and path.name < oldest
