@@ -121,6 +121,6 @@ def public(size: Size, rates: Mapping[str, float], base: Path, data: Path) -> It
         sft = {"seed": 1, "threads": 1, "arm": arm, "fit": fit(size.bfcl_tokens, rates[arm])}
         needs: Needs = {"base": base, "trajectories": ("bfcl/augment", "trajectories")}
         yield Job(f"bfcl/sft-{arm}", "sft", sft, needs)
-        asked = {"arm": arm, "suites": ["t5", "t5-t2", "t5-t2x"], "traces": False}
+        asked = {"arm": arm, "suites": ["t5", "t5-t2"], "traces": False}
         needs = {"model": (f"bfcl/sft-{arm}", "model"), "trained_on": ("bfcl/augment", "trajectories")}
         yield Job(f"bfcl/test-{arm}", "evaluate", asked, needs)

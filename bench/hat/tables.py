@@ -158,7 +158,7 @@ def public(folder: Path, rows: Mapping[str, Mapping[str, Any]]) -> str:
     if len(got) < len(ARMS):
         return ""
     lines = []
-    for suite in ("t5", "t5-t2", "t5-t2x"):
+    for suite in ("t5", "t5-t2"):
         values = {arm: scores({(1, arm): evaluation}, arm, suite) for arm, evaluation in got.items()}
         entries = str(len(values["hsa"]))
         shown = [interval(values[arm]) for arm in ARMS]
