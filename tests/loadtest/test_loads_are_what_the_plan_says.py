@@ -27,6 +27,8 @@ def test_locust_users_talk_and_every_turn_is_read_back(world: World, tmp_path: P
     result = run_load(plan, tmp_path / "load")
     assert result.failed == 0, result.errors
     assert result.lost_turns == 0
+    assert set(result.arms) == {"stable", "canary"}
+    assert all(turn.turn >= 1 for turn in result.turns if turn.ok and turn.status == 200)
     assert result.whole.turns > 40
     assert result.whole.tokens_per_s > 0
     assert 0 < result.whole.ttft_p50_s <= result.whole.wall_p50_s

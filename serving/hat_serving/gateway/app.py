@@ -143,8 +143,8 @@ class Routes:
         body = chat.read_json(await self._body(request))
         parsed = chat.read_chat(body, *self._who(request, body))
         if parsed.stream:
-            await self._host.admit(parsed.ask)
-            return self._streamed(streaming.chat_chunks(self._host, parsed))
+            opening, found = await streaming.begin(self._host, parsed)
+            return self._streamed(streaming.chat_chunks(parsed, opening, found), parsed, opening)
         answer = await self._turn(request, parsed)
         return _json(chat.chat_answer(answer, parsed.ask.name), answer)
 
@@ -153,8 +153,8 @@ class Routes:
         body = chat.read_json(await self._body(request))
         parsed = chat.read_responses(body, *self._who(request, body))
         if parsed.stream:
-            await self._host.admit(parsed.ask)
-            return self._streamed(streaming.response_events(self._host, parsed))
+            opening, found = await streaming.begin(self._host, parsed)
+            return self._streamed(streaming.response_events(parsed, found), parsed, opening)
         answer = await self._turn(request, parsed)
         return _json(chat.response_answer(answer, parsed.ask.name), answer)
 
@@ -239,9 +239,10 @@ class Routes:
                 task.cancel()
             await asyncio.gather(turn, gone, return_exceptions=True)
 
-    def _streamed(self, chunks: AsyncIterator[bytes]) -> Response:
+    def _streamed(self, chunks: AsyncIterator[bytes], parsed: chat.Parsed, opening: streaming.Opening) -> Response:
         """Starlette closes the generator when the client goes away."""
-        headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        told = {"x-hatstack-arm": opening.arm, "x-hatstack-conversation": parsed.ask.conversation}
+        headers = {**HEADERS, **told, "X-Accel-Buffering": "no"}
         return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
 
 

@@ -38,6 +38,7 @@ from hat_serving.gateway.traces import TraceWriter
 from hat_serving.gateway.upstream import Engines
 
 OnText = Callable[[str], Awaitable[None]]
+OnOpen = Callable[[str, int], None]
 
 
 class HostLimits(BaseModel):
@@ -147,8 +148,11 @@ class Host:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def turn(self, ask: Ask, on_text: OnText | None = None) -> Answer:
-        """Run one turn. OverloadedError when full or draining, MovedError when another replica was faster."""
+    async def turn(self, ask: Ask, on_text: OnText | None = None, on_open: OnOpen | None = None) -> Answer:
+        """Run one turn. OverloadedError when full or draining, MovedError when another replica was faster.
+
+        `on_open` is told arm and number of the turn before the model is asked; not for a room that is muted.
+        """
         deployment = await self.admit(ask)
         silenced = self._muted()
         if silenced and not silenced.isdisjoint((ask.room_id, ask.room_key, "*")):
@@ -159,7 +163,7 @@ class Host:
         kept = self._keep(ask.conversation)
         try:
             async with kept.lock:
-                return await self._run(ask, deployment, kept, on_text)
+                return await self._run(ask, deployment, kept, on_text, on_open)
         finally:
             self._open -= 1
             self.metrics.open_turns.set(self._open)
@@ -191,9 +195,13 @@ class Host:
 
     # ---- one turn ---------------------------------------------------------------------------------------------
 
-    async def _run(self, ask: Ask, deployment: Deployment, kept: _Kept, on_text: OnText | None) -> Answer:
+    async def _run(
+        self, ask: Ask, deployment: Deployment, kept: _Kept, on_text: OnText | None, on_open: OnOpen | None
+    ) -> Answer:
         opened = await self._conversation(ask, deployment, kept)
         session, head, arm = opened.session, opened.head, opened.arm
+        if on_open is not None:
+            on_open(arm.name, head.turns + 1)
         model = self._engines.model({"x-hatstack-arm": arm.name}, arm.engine, deployment.control.engine)
         first_text: list[float] = []
         began = time.monotonic()

@@ -11,7 +11,8 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import orjson
 
@@ -20,15 +21,42 @@ from hat_serving.gateway import chat
 from hat_serving.gateway.host import Answer, Host
 
 
-async def pieces(host: Host, parsed: chat.Parsed) -> AsyncGenerator[str | Answer, None]:
-    """Texts as they may be shown, then the answer. Raises what the turn raises."""
-    queue: asyncio.Queue[str | None] = asyncio.Queue()
-    turn = asyncio.ensure_future(host.turn(parsed.ask, queue.put))
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is known when a turn begins: its arm, and its number in the conversation."""
+
+    arm: str
+    number: int
+
+
+Pieces = AsyncGenerator["str | Answer", None]
+
+
+async def begin(host: Host, parsed: chat.Parsed) -> tuple[Opening, Pieces]:
+    """The turn's opening, and its pieces to come. Raises what keeps the turn from beginning, so that it can be a status."""
+    found = _pieces(host, parsed)
+    first = await anext(found)
+    if isinstance(first, Opening):
+        return first, cast(Pieces, found)
+    assert isinstance(first, Answer)  # a muted room: there is no turn
+
+    async def silent() -> Pieces:
+        yield first
+
+    await found.aclose()
+    return Opening(first.arm, first.turn.index), silent()
+
+
+async def _pieces(host: Host, parsed: chat.Parsed) -> AsyncGenerator[Opening | str | Answer, None]:
+    """The opening, texts as they may be shown, then the answer. Raises what the turn raises."""
+    queue: asyncio.Queue[Opening | str | None] = asyncio.Queue()
+    opened = lambda arm, number: queue.put_nowait(Opening(arm, number))  # noqa: E731 - a method would need the queue
+    turn = asyncio.ensure_future(host.turn(parsed.ask, queue.put, opened))
     turn.add_done_callback(lambda _: queue.put_nowait(None))
     shown = ""
     try:
         while (piece := await queue.get()) is not None:
-            shown += piece
+            shown += piece if isinstance(piece, str) else ""
             yield piece
         answer = turn.result()
         rest = answer.text[len(shown) :] if answer.text.startswith(shown) else answer.text
@@ -40,12 +68,12 @@ async def pieces(host: Host, parsed: chat.Parsed) -> AsyncGenerator[str | Answer
         await asyncio.gather(turn, return_exceptions=True)
 
 
-async def chat_chunks(host: Host, parsed: chat.Parsed) -> AsyncIterator[bytes]:
+async def chat_chunks(parsed: chat.Parsed, opening: Opening, pieces: Pieces) -> AsyncIterator[bytes]:
     """A streamed chat completion."""
-    model, identity = parsed.ask.name, f"chatcmpl-{parsed.ask.conversation}"
+    model, identity = parsed.ask.name, f"chatcmpl-{parsed.ask.conversation}-{opening.number}"
     try:
-        yield chat.chunk(identity, model, {"role": "assistant", "content": ""})
-        async with aclosing(pieces(host, parsed)) as found:
+        async with aclosing(pieces) as found:
+            yield chat.chunk(identity, model, {"role": "assistant", "content": ""})
             async for piece in found:
                 if isinstance(piece, str):
                     yield chat.chunk(identity, model, {"content": piece})
@@ -58,7 +86,7 @@ async def chat_chunks(host: Host, parsed: chat.Parsed) -> AsyncIterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
-async def response_events(host: Host, parsed: chat.Parsed) -> AsyncIterator[bytes]:
+async def response_events(parsed: chat.Parsed, pieces: Pieces) -> AsyncIterator[bytes]:
     """The events of a streamed response: created, in progress, one message with one text part, completed or failed."""
     identity = f"{parsed.ask.conversation}_s{secrets.token_hex(6)}"
     numbers = iter(range(1_000_000_000))
@@ -72,11 +100,11 @@ async def response_events(host: Host, parsed: chat.Parsed) -> AsyncIterator[byte
     item: Mapping[str, Any] = {**chat.response_message(identity, ""), "status": "in_progress", "content": []}
     shown = ""
     try:
-        yield event("response.created", response=empty)
-        yield event("response.in_progress", response=empty)
-        yield event("response.output_item.added", output_index=0, item=item)
-        yield event("response.content_part.added", **at, part=chat.response_part(""))
-        async with aclosing(pieces(host, parsed)) as found:
+        async with aclosing(pieces) as found:
+            yield event("response.created", response=empty)
+            yield event("response.in_progress", response=empty)
+            yield event("response.output_item.added", output_index=0, item=item)
+            yield event("response.content_part.added", **at, part=chat.response_part(""))
             async for piece in found:
                 if isinstance(piece, str):
                     shown += piece
