@@ -236,7 +236,7 @@ def main() -> int:
         rate = seen / (time.perf_counter() - began)
         told("verify", rate, 100_000, "rows/s", lower=False, rows=seen)
         with registry.database.write() as tx:
-            found = asked("GET", "/harnesses/big")["items"][0]["digest"]
+            found = Asked(address)("GET", "/harnesses/big")["items"][0]["digest"]
             pointers.move_free(tx, accounts.SYSTEM, "harness", "big", "staging", found)
         client = Client(address, folder / "cache", ttl_s=3600)
         told("resolve through the cache", per_call_us(lambda: client.resolve("big", "staging"), 20_000), 20, "us CPU")

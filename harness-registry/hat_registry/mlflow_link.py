@@ -250,8 +250,9 @@ class Follower:
             try:
                 self.step()
                 told = ""
-            except RegistryError as error:
+            except Exception as error:  # whatever it is, the next look may find it gone
                 if str(error) != told:  # once an outage, not every few seconds
-                    log.warning("MLflow does not follow the ledger: %s", error.message)
+                    reason = error.message if isinstance(error, RegistryError) else type(error).__name__
+                    log.warning("MLflow does not follow the ledger: %s", reason)
                 told = str(error)
             self._end.wait(self.every_s)

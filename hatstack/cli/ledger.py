@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from hatstack.cli.failure import ConflictError, InputError
 from hatstack.cli.output import Output, emit, table
-from hatstack.cli.remote import DEFAULT, RegistryUrl, Remote, part
+from hatstack.cli.remote import DEFAULT, LONG_S, RegistryUrl, Remote, part
 
 app = typer.Typer(no_args_is_help=True, help="The ledger of releases and pointer moves.")
 releases = typer.Typer(no_args_is_help=True, help="Releases: model, harness and serving profile with their evidence.")
@@ -52,14 +53,14 @@ def verify(
 ) -> None:
     """Check the chain; exit code 1 names the first bad row."""
     if export is None:
-        body = Remote(registry).get("/ledger/verify")
+        body = Remote(registry).send("GET", "/ledger/verify", timeout=LONG_S).json()
     else:
         from dataclasses import asdict
 
         from hat_registry.ledger import verify_export
 
         try:
-            with export.open(encoding="utf-8") as lines:
+            with export.open(encoding="utf-8", newline="\n") as lines:
                 body = asdict(verify_export(iter(lines)))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read the export: {error}", place=str(export), cure="check the path") from None
@@ -77,12 +78,21 @@ def export_rows(
 
     if target.exists():
         raise ConflictError("it exists already", place=str(target), cure="choose another file")
-    content = Remote(registry).send("GET", "/ledger/export").text
-    seen = verify_export(iter(content.splitlines()))
     temporary = target.with_name(f".{target.name}.new")
-    temporary.write_text(content, encoding="utf-8")
-    temporary.rename(target)
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            seen = verify_export(_kept(Remote(registry).lines("/ledger/export"), file))
+        temporary.rename(target)
+    finally:
+        temporary.unlink(missing_ok=True)
     emit({"file": str(target), "rows": seen.rows, "head": seen.head}, f"{seen.rows} rows in {target}, head {seen.head}")
+
+
+def _kept(lines: Iterator[str], file: TextIO) -> Iterator[str]:
+    """The lines, written while they pass."""
+    for line in lines:
+        file.write(line + "\n")
+        yield line
 
 
 @releases.command("list")

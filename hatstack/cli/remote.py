@@ -7,6 +7,8 @@ the domain; every call ends within a time-out. Not here: reading with caches (ha
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -17,6 +19,8 @@ from hatstack.cli.failure import UnavailableError
 
 DEFAULT = "http://127.0.0.1:8700"
 TIMEOUT_S = 30.0
+LONG_S = 600.0
+"""For answers that read the whole ledger."""
 RegistryUrl = Annotated[
     str, typer.Option("--registry", help="Address of the registry.", envvar="HATSTACK_REGISTRY", show_envvar=True)
 ]
@@ -52,22 +56,49 @@ class Remote:
         """The response of one call. Raises the error that it tells, or UnavailableError."""
         import httpx
 
-        token = os.environ.get("HATSTACK_TOKEN", "")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         given = {key: value for key, value in (request.pop("params", None) or {}).items() if value is not None}
+        request.setdefault("timeout", TIMEOUT_S)
+        with self._answering():
+            answer = httpx.request(method, f"{self.url}/api/v1{path}", headers=_credentials(), params=given, **request)
+        if answer.status_code >= 400:
+            raise _told(answer, self.url)
+        return answer
+
+    def lines(self, path: str) -> Iterator[str]:
+        """The lines of a long answer, as they come; nothing is held in memory."""
+        import httpx
+
+        with (
+            self._answering(),
+            httpx.stream("GET", f"{self.url}/api/v1{path}", headers=_credentials(), timeout=LONG_S) as answer,
+        ):
+            if answer.status_code >= 400:
+                answer.read()
+                raise _told(answer, self.url)
+            left = ""
+            for piece in answer.iter_text():
+                *whole, left = (left + piece).split("\n")  # only real line ends: texts may hold others
+                yield from whole
+            if left:
+                yield left
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        import httpx
+
         try:
-            answer = httpx.request(
-                method, f"{self.url}/api/v1{path}", headers=headers, params=given, timeout=TIMEOUT_S, **request
-            )
+            yield
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UnavailableError(
                 f"the registry does not answer ({type(error).__name__})",
                 place=self.url,
                 cure="hat up starts one; --registry or HATSTACK_REGISTRY name another",
             ) from None
-        if answer.status_code >= 400:
-            raise _told(answer, self.url)
-        return answer
+
+
+def _credentials() -> dict[str, str]:
+    token = os.environ.get("HATSTACK_TOKEN", "")
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def part(name: str) -> str:

@@ -82,7 +82,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Blobs]:
 @pytest.fixture
 def on_postgres(postgres: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     """A registry on Postgres."""
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name.lower())[:60]
-    made = open_place(servers.fresh(postgres, name), tmp_path)
+    made = open_place(servers.fresh(postgres, servers.database_name(request.node.name)), tmp_path)
     yield made
     made.database.close()

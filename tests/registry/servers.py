@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import socket
@@ -98,6 +99,12 @@ class S3:
             assert time.monotonic() < deadline, "S3 did not come up"
             assert process.poll() is None, "S3 ended"
             threading.Event().wait(0.2)
+
+
+def database_name(test: str) -> str:
+    """A name for a test's own database: readable, and its own however long the test's name is."""
+    readable = "".join(c if c.isalnum() else "_" for c in test.lower())[:40]
+    return f"t_{readable}_{hashlib.sha256(test.encode()).hexdigest()[:8]}"
 
 
 def fresh(postgres: str, name: str) -> str:

@@ -26,7 +26,7 @@ from hat_registry.upkeep import backup, gc
 from hat_registry.upkeep.check import check
 from tests.registry.conftest import people
 from tests.registry.pusher import files
-from tests.registry.servers import fresh
+from tests.registry.servers import database_name, fresh
 
 MODEL, PROFILE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
@@ -81,7 +81,7 @@ def live(request: pytest.FixtureRequest, tmp_path: Path, mlflow_store: Path) -> 
     url, blobs = f"sqlite:///{tmp_path}/live/registry.db", FolderBlobs(tmp_path / "live" / "blobs")
     store: BlobStore = blobs
     if request.param == "postgres and s3":
-        name = f"live_{gc_digest(request.node.name.encode())[7:19]}"
+        name = database_name(request.node.name)
         url = fresh(request.getfixturevalue("postgres"), name)
         shared: S3Blobs = request.getfixturevalue("s3")
         keys = {"aws_access_key_id": "hat", "aws_secret_access_key": "hat-secret", "region_name": "us-east-1"}

@@ -114,9 +114,11 @@ def _translated() -> Iterator[None]:
     """Turn a driver's connection failure into a `StoreError`; its text may hold the URL's password: dropped."""
     try:
         yield
-    except IntegrityError:
+    except IntegrityError as error:
+        if getattr(error.orig, "sqlstate", "") != "23505" and "UNIQUE" not in str(error.orig):
+            raise
         raise ConflictError("somebody else wrote the same at the same moment", cure=AGAIN) from None
-    except DataError:  # NUL in a text, a number beyond the column: SQLite takes them, Postgres does not
+    except (DataError, OverflowError):  # NUL in a text, a number beyond the column
         raise InvalidError(
             "a value does not fit into the database", cure="no NUL characters, no huge numbers"
         ) from None

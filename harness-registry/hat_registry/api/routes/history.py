@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -17,6 +18,8 @@ from hat_registry.errors import InvalidError
 from hat_registry.registry import plain
 
 router = APIRouter(tags=["ledger"])
+CHUNK = 500
+"""Rows of an export that are sent at a time."""
 MOST = 2**53
 
 
@@ -68,8 +71,9 @@ def export(actor: CurrentActor, registry: CurrentRegistry) -> StreamingResponse:
 
     def lines() -> Iterator[str]:
         with registry.database.snapshot() as tx:
-            for line in ledger.export(tx, actor.workspace):
-                yield line + "\n"
+            rows = ledger.export(tx, actor.workspace)
+            while chunk := list(islice(rows, CHUNK)):  # each piece is a switch of threads
+                yield "\n".join(chunk) + "\n"
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
