@@ -97,6 +97,7 @@ def controller(binaries: Path, kubeconfig: Path) -> Program:
     argv = (str(binaries / "workflow-controller"), "--kubeconfig", str(kubeconfig), "--namespace", "argo")
     argv += ("--executor-image", "argoproj/argoexec:v3.7.1", "--executor-image-pull-policy", "IfNotPresent")
     environment = {"LEADER_ELECTION_DISABLE": "true", "DEFAULT_REQUEUE_TIME": "1s"}
+    environment["RECENTLY_STARTED_POD_DURATION"] = "1ms"  # a pod that is gone is lost at once, not after ten seconds
     return Program("argo", argv, ready=lambda: _answers(HEALTH), environment=environment, patience=2)
 
 
