@@ -79,7 +79,7 @@ def answers(
     return good, bad
 
 
-def runtime() -> Manifest:
+def runtime(name: str = "test-sglang", gpus: int = 1) -> Manifest:
     """A ClusterServingRuntime with the real command line of SGLang; the stand-in answers."""
     container = {
         "name": "kserve-container",
@@ -100,19 +100,22 @@ def runtime() -> Manifest:
         # The gateway hears of a leaving pod a moment later than the pod itself.
         "lifecycle": {"preStop": {"sleep": {"seconds": 1}}},
         "resources": {
-            "requests": {"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": "1"},
-            "limits": {"nvidia.com/gpu": "1"},
+            "requests": {"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": str(gpus)},
+            "limits": {"nvidia.com/gpu": str(gpus)},
         },
     }
     spec = {
-        "supportedModelFormats": [{"name": "sglang", "version": "1", "autoSelect": True, "priority": 1}],
+        # KServe refuses two runtimes with the same priority for a format; the others are named by their services.
+        "supportedModelFormats": [
+            {"name": "sglang", "version": "1"} | ({"autoSelect": True, "priority": 1} if name == "test-sglang" else {})
+        ],
         "protocolVersions": ["v1", "v2"],
         "containers": [container],
     }
     return {
         "apiVersion": "serving.kserve.io/v1alpha1",
         "kind": "ClusterServingRuntime",
-        "metadata": {"name": "test-sglang"},
+        "metadata": {"name": name},
         "spec": spec,
     }
 
@@ -124,12 +127,13 @@ def service(
     stable: str = "v1",
     uri: str = "s3://models/v1",
     replicas: int = 2,
+    serving: str = "test-sglang",
     canaries: tuple[tuple[str, str, int, int], ...] = (),
 ) -> Manifest:
     """An InferenceService; a canary is (name, model URI, percent, replicas)."""
 
     def model(source: str) -> dict[str, Any]:
-        return {"name": "", "modelFormat": {"name": "sglang"}, "runtime": "test-sglang", "storageUri": source}
+        return {"name": "", "modelFormat": {"name": "sglang"}, "runtime": serving, "storageUri": source}
 
     spec: dict[str, Any] = {
         "predictor": {"name": stable, "minReplicas": replicas, "maxReplicas": replicas, "model": model(uri)}

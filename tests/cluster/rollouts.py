@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import shutil
 import threading
 from types import TracebackType
 from typing import Any
 
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.spec import API_VERSION, KIND
-from tests.cluster.helpers import answers, until
+from tests.cluster.helpers import answers, pod, state, until
 
 
 def rollout(namespace: str, *, steps: list[dict[str, Any]], name: str = "chat-v2", **spec: Any) -> Manifest:
@@ -73,3 +74,25 @@ class Load:
             self.good += good
             self.bad += bad
             self._stop.wait(0.05)
+
+
+def start_prometheus(kube: Kube, namespace: str, config: str) -> str:
+    """Debian's Prometheus as a pod with a Service; returns once it is ready."""
+    program = shutil.which("prometheus")
+    assert program, "prometheus is missing: install Debian's package prometheus"
+    where = {"name": "prometheus", "namespace": namespace}
+    kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": where, "data": {"prometheus.yml": config}})
+    made = pod(
+        "prometheus",
+        namespace,
+        [program, "--config.file=/config/prometheus.yml", "--storage.tsdb.path=/data", "--web.listen-address=:9090"],
+        readinessProbe={"httpGet": {"path": "/-/ready", "port": 9090}},
+        volumeMounts=[{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}],
+        volumes=[{"name": "config", "configMap": {"name": "prometheus"}}, {"name": "data", "emptyDir": {}}],
+    )
+    made["metadata"]["labels"] = {"app": "prometheus"}
+    kube.create(made)
+    spec = {"selector": {"app": "prometheus"}, "ports": [{"port": 9090}]}
+    kube.apply({"apiVersion": "v1", "kind": "Service", "metadata": where, "spec": spec})
+    until(lambda: state(kube, namespace, "prometheus")["main"].get("ready"), "Prometheus is ready")
+    return f"http://prometheus.{namespace}.svc:9090"

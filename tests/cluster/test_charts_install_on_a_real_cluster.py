@@ -1,7 +1,4 @@
-"""
-
-He charts install, upgrade and roll back by Helm on a real API server, in namespaces that admit only restricted pods.
-"""
+"""Charts install, upgrade and roll back by Helm on a real API server, in namespaces that admit only restricted pods."""
 
 from __future__ import annotations
 
@@ -34,11 +31,13 @@ def test_the_api_server_takes_every_object_of_every_scenario(
 ) -> None:
     for name in ("live", "live-zh"):
         kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    kube.warnings.clear()
     manifests = render(chart, values(chart, scenario), namespace=restricted)
+    hooks = [(entry["metadata"]["name"], entry) for entry in manifests if entry["kind"] == "Pod"]
     for entry in manifests:
-        if entry["apiVersion"] != OPERATOR:
+        if entry["apiVersion"] != OPERATOR and entry["kind"] != "Pod":
             kube.apply(entry, dry_run=True)
-    for name, template in pods(manifests):
+    for name, template in (*pods(manifests), *hooks):
         account = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
@@ -52,6 +51,7 @@ def test_the_api_server_takes_every_object_of_every_scenario(
             "metadata": {**template["metadata"], "name": name, "namespace": restricted},
         }
         kube.create(pod, dry_run=True)
+    assert kube.warnings == []
 
 
 def test_the_controller_may_do_what_it_does_and_nothing_else(kube: Kube, controller: str) -> None:
@@ -79,13 +79,103 @@ def test_the_controller_may_do_what_it_does_and_nothing_else(kube: Kube, control
         ("get", "", "secrets"),
         ("create", "", "pods"),
         ("delete", "serving.kserve.io", "inferenceservices"),
-        ("create", "gateway.networking.k8s.io", "httproutes"),
+        ("create", "serving.kserve.io", "inferenceservices"),
+        ("patch", "apps", "deployments"),
         ("delete", "hatstack.dev", "canaryrollouts"),
         ("create", "rbac.authorization.k8s.io", "clusterroles"),
     ):
         assert not may(verb, group, resource), f"{verb} {resource}"
     with pytest.raises(ClusterError, match="forbidden"):
         theirs.list("v1", "Secret", "kserve")
+
+
+def rights(kube: Kube, account: str) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) that the chart's roles give an account, as the API server holds them."""
+    given = set()
+    for kind in ("ClusterRole", "Role"):
+        for entry in kube.list("rbac.authorization.k8s.io/v1", kind):
+            if account in entry["metadata"]["name"] and entry["metadata"]["name"].startswith("hatstack"):
+                given |= {
+                    (group, resource, verb)
+                    for rule in entry["rules"]
+                    for group in rule["apiGroups"]
+                    for resource in rule["resources"]
+                    for verb in rule["verbs"]
+                }
+    return given
+
+
+def test_every_verb_of_the_controller_is_needed_and_none_is_missing(
+    kube: Kube, cluster: Cluster, namespace: str, controller: str, stable: str
+) -> None:
+    """Rollouts that use all of it, and the API server's own audit of what was asked for."""
+    from hat_serving.canary import control
+    from tests.cluster.rollouts import rollout, until_phase
+
+    control.start(kube, rollout(namespace, steps=[{"setWeight": 50}]))
+    assert until_phase(kube, namespace, "Healthy", "Degraded")["reason"] == "Promoted"
+    rules = [{"backendRefs": [{"name": "chat-v2-predictor", "port": 80}]}]
+    route = {"parentRefs": [{"name": "kserve-ingress-gateway", "namespace": "kserve"}], "hostnames": ["plain.test"]}
+    made = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute"}
+    kube.create({**made, "metadata": {"name": "plain", "namespace": namespace}, "spec": {**route, "rules": rules}})
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "next", "namespace": namespace}}
+    kube.create(
+        {
+            **service,
+            "spec": {"selector": {"app": "isvc.chat-v2-predictor"}, "ports": [{"port": 80, "targetPort": 8080}]},
+        }
+    )
+    target = {"backend": "httproute", "route": "plain", "stableService": "chat-v2-predictor", "canaryService": "next"}
+    control.start(kube, rollout(namespace, name="plain", steps=[{"setWeight": 50}], target=target))
+    assert until_phase(kube, namespace, "Healthy", "Degraded", name="plain")["reason"] == "Promoted"
+    used, refused = set(), []
+    for entry in cluster.audit():
+        if not entry["user"]["username"].endswith(":hatstack-canary") or "objectRef" not in entry:
+            continue
+        about = entry["objectRef"]
+        resource = about["resource"] + (f"/{about['subresource']}" if about.get("subresource") else "")
+        used.add((about.get("apiGroup", ""), resource, entry["verb"]))
+        if entry.get("responseStatus", {}).get("code") == 403 and about.get("namespace") in (
+            namespace,
+            controller,
+            None,
+        ):
+            refused.append((resource, entry["verb"]))
+    assert refused == []
+    given = {right for right in rights(kube, "canary") if right[1] != "llminferenceservices"}
+    assert given - used == set(), "rights that nothing needs"
+
+
+def test_two_appliers_do_not_fight(kube: Kube, namespace: str, controller: str, stable: str) -> None:
+    """GitOps applies the same InferenceService again and again while a rollout works on it."""
+    from hat_serving.canary import control
+    from hat_serving.canary.backends.routes import GATEWAY_API
+    from tests.cluster.helpers import KSERVE, service
+    from tests.cluster.rollouts import rollout, status, until_phase
+
+    gitops = Kube(kube._client, manager="gitops")
+    gitops.apply(service(namespace), force=True)
+    control.start(kube, rollout(namespace, steps=[{"setWeight": 50}, {"pause": {}}]))
+    until_phase(kube, namespace, "Paused")
+    begun = status(kube, namespace)["clockStarted"]
+    for _ in range(3):
+        gitops.apply(service(namespace), force=False)
+    found = kube.get(KSERVE, "InferenceService", "chat", namespace)
+    assert found is not None
+    assert [entry["predictor"]["name"] for entry in found["spec"]["canary"]] == ["v2"], "the canary is not theirs"
+    weights = {
+        ref["name"]: ref["weight"]
+        for ref in (kube.get(GATEWAY_API, "HTTPRoute", "chat", namespace) or {})["spec"]["rules"][0]["backendRefs"]
+    }
+    assert weights == {"chat-v1-predictor": 50, "chat-v2-predictor": 50}
+    assert status(kube, namespace)["clockStarted"] == begun, "and the clock ran on"
+    control.resume(kube, namespace, "chat-v2")
+    assert until_phase(kube, namespace, "Healthy", "Degraded")["phase"] == "Healthy"
+    with pytest.raises(ClusterError, match="conflict") as refused:
+        gitops.apply(service(namespace), force=False)
+    assert refused.value.code == 409
+    assert '"hatstack"' in refused.value.message, "the conflict names who promoted"
+    gitops.apply(service(namespace, stable="v2", uri="s3://models/v2"), force=False)
 
 
 def test_serving_installs_upgrades_and_rolls_back(kube: Kube, cluster: Cluster, restricted: str) -> None:
@@ -119,6 +209,7 @@ def test_serving_installs_upgrades_and_rolls_back(kube: Kube, cluster: Cluster, 
         until(lambda: not argument(), "the earlier arguments")
         until_serving(kube, restricted, replicas=1)
         assert not answers(cluster.gateway, host, 5)[1]
+        assert len(helm.history("live")) == 3
         helm.uninstall("live")
     until(lambda: not kube.list("serving.kserve.io/v1beta1", "InferenceService", restricted), "nothing is left")
 
@@ -147,6 +238,9 @@ def test_the_console_serves_from_its_volume_and_keeps_it(kube: Kube, cluster: Cl
         )
 
     until(served, "the console answers through the gateway", 120)
+    with helm_python.Config(kubeconfig_path=cluster.kubeconfig, namespace=restricted) as helm:
+        told = helm.test("live", logs=True, timeout=60)
+    assert "/readyz 200" in told["logs"], told
     (before,) = kube.list("v1", "Pod", restricted)
     (claim,) = kube.list("v1", "PersistentVolumeClaim", restricted)
     assert claim["status"]["phase"] == "Bound"

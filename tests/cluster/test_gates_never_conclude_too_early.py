@@ -74,6 +74,16 @@ def test_no_event_at_all_is_concluded_only_once_enough_units_have_none() -> None
     assert said(share(), (0, 5000), (0, 5000)) == "success"
 
 
+@pytest.mark.parametrize(
+    ("canary", "stable", "verdict"),
+    [((60, 60), (0, 60), "failure"), ((60, 60), (60, 60), "success"), ((0, 60), (60, 60), "success")],
+)
+def test_shares_at_their_bounds_are_judged(canary: tuple[int, int], stable: tuple[int, int], verdict: str) -> None:
+    metric = Metric.model_validate({"name": "m", "share": {"events": "e", "total": "t", "margin": 0.3}})
+    assert metric.share is not None
+    assert judge_share(metric, metric.share, Counts(*canary), Counts(*stable)).verdict == verdict
+
+
 def test_for_a_share_of_good_answers_less_is_harm() -> None:
     better = share(better="higher")
     assert said(better, (2000, 4000), (3600, 4000)) == "failure"
@@ -190,3 +200,44 @@ def test_an_unreachable_server_is_an_error_and_not_a_success() -> None:
     (measured,) = QueryMetrics(Prometheus("http://127.0.0.1:9", timeout=1)).measure(spec, ["m"], 60, 10)
     assert measured.verdict == "error"
     assert measured.value is None
+
+
+class Known:
+    """Evidence by (subject, type)."""
+
+    def __init__(self, **content: object) -> None:
+        self.content = content
+
+    def newest(self, subject: str, kind: str) -> dict[str, Any] | None:
+        found = self.content.get(subject)
+        return {"suites": {"live": found}} if kind == "evaluation" and found is not None else None
+
+
+@pytest.mark.parametrize(
+    ("against", "known", "verdict"),
+    [
+        ("bound", {"r2": {"effectiveness": {"mean": 0.9}}}, "success"),
+        ("bound", {"r2": {"effectiveness": 0.5}}, "failure"),
+        ("bound", {"r2": {"effectiveness": 0.75}}, "inconclusive"),
+        ("bound", {}, "waiting"),
+        ("bound", {"r2": {"other": 1}}, "waiting"),
+        ("bound", {"r2": {"effectiveness": "good"}}, "error"),
+        ("baseline", {"r2": {"effectiveness": 0.9}}, "waiting"),
+        ("baseline", {"r2": {"effectiveness": 0.9}, "r1": {"effectiveness": 0.05}}, "success"),
+        ("baseline", {"r2": {"effectiveness": 0.9}, "r1": {"effectiveness": 0.5}}, "failure"),
+    ],
+)
+def test_judged_quality_is_asked_of_the_registry(against: str, known: dict[str, object], verdict: str) -> None:
+    rule = {
+        "path": "suites.live.effectiveness",
+        "against": against,
+        "success": {"atLeast": 0.8},
+        "failure": {"atMost": 0.6},
+    }
+    raw = {
+        "release": "r2", "baseline": "r1",
+        "target": {"backend": "gateway", "url": "http://g", "deployment": "live", "harness": "h"},
+        "steps": [{"setWeight": 5}], "metrics": [{"name": "judged", "evidence": rule}], "registry": {"url": "http://r"},
+    }  # fmt: skip
+    (found,) = QueryMetrics(None, Known(**known)).measure(read_spec(raw), ["judged"], 60.0, 5)
+    assert found.verdict == verdict

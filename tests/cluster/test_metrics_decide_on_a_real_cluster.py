@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from hat_serving.canary import control
 from hat_serving.canary.kube import Kube
 from tests.cluster.controlplane.cluster import Cluster
-from tests.cluster.helpers import answers, pod, runtime, service, state, until, until_serving
-from tests.cluster.rollouts import Load, rollout, status, until_phase
+from tests.cluster.helpers import answers, runtime, service, until, until_serving
+from tests.cluster.rollouts import Load, rollout, start_prometheus, status, until_phase
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("controller")]
 
@@ -36,28 +35,12 @@ STEPS: list[dict[str, Any]] = [{"setWeight": 50}, {"analysis": {"deadline": "60s
 @pytest.fixture
 def prometheus(kube: Kube, namespace: str) -> str:
     """A Prometheus in the namespace that scrapes both predictors; its address inside the cluster."""
-    program = shutil.which("prometheus")
-    assert program, "prometheus is missing: install Debian's package prometheus"
-    where = {"name": "prometheus", "namespace": namespace}
-    config = SCRAPE.format(namespace=namespace)
-    kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": where, "data": {"prometheus.yml": config}})
-    made = pod(
-        "prometheus",
-        namespace,
-        [program, "--config.file=/config/prometheus.yml", "--storage.tsdb.path=/data", "--web.listen-address=:9090"],
-        readinessProbe={"httpGet": {"path": "/-/ready", "port": 9090}},
-        volumeMounts=[{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}],
-        volumes=[{"name": "config", "configMap": {"name": "prometheus"}}, {"name": "data", "emptyDir": {}}],
-    )
-    made["metadata"]["labels"] = {"app": "prometheus"}
-    kube.create(made)
-    spec = {"selector": {"app": "prometheus"}, "ports": [{"port": 9090}]}
-    kube.apply({"apiVersion": "v1", "kind": "Service", "metadata": where, "spec": spec})
-    until(lambda: state(kube, namespace, "prometheus")["main"].get("ready"), "Prometheus is ready")
-    return f"http://prometheus.{namespace}.svc:9090"
+    return start_prometheus(kube, namespace, SCRAPE.format(namespace=namespace))
 
 
-def measured(kube: Kube, cluster: Cluster, namespace: str, address: str, patch: dict[str, Any]) -> dict[str, Any]:
+def measured(
+    kube: Kube, cluster: Cluster, namespace: str, address: str, patch: dict[str, Any], metric: dict[str, Any] = ERRORS
+) -> dict[str, Any]:
     """Rolls v2 out under load and returns the status at the end of it."""
     kube.apply(runtime())
     kube.apply(service(namespace, replicas=1))
@@ -67,7 +50,7 @@ def measured(kube: Kube, cluster: Cluster, namespace: str, address: str, patch: 
     canary = {"name": "v2", "storageUri": "s3://models/v2", "patch": patch}
     more: dict[str, Any] = {
         "target": {"backend": "httproute", "inferenceService": "chat", "canary": canary},
-        "metrics": [ERRORS],
+        "metrics": [metric],
         "prometheus": {"url": address},
         "arms": {"stable": "chat-v1-predictor", "canary": "chat-v2-predictor"},
     }
@@ -103,3 +86,48 @@ def test_without_an_answer_of_prometheus_nothing_is_promoted(kube: Kube, cluster
     control.start(kube, rollout(namespace, steps=STEPS, **more))
     until(lambda: status(kube, namespace).get("reason") == "PreflightFailed", "preflight says no")
     assert "no usable answer" in status(kube, namespace)["message"]
+
+
+def test_what_lies_between_good_and_bad_holds_and_is_not_promoted(
+    kube: Kube, cluster: Cluster, namespace: str, prometheus: str
+) -> None:
+    unclear = {"query": "vector(0.5)", "success": {"atMost": 0.1}, "failure": {"atLeast": 0.9}}
+    metric = {"name": "quality", "threshold": unclear, "interval": "0.5s"}
+    done = measured(kube, cluster, namespace, prometheus, {}, metric)
+    assert (done["phase"], done["reason"]) == ("Paused", "Inconclusive"), done
+    assert "quality cannot be concluded" in done["message"]
+    assert done["effectiveWeight"] == 50
+    control.resume(kube, namespace, "chat-v2")
+    until(lambda: status(kube, namespace).get("resumeSeen"), "it is measured again")
+    assert until_phase(kube, namespace, "Paused")["reason"] == "Inconclusive"
+
+
+def test_an_outage_of_prometheus_holds_until_it_is_back(
+    kube: Kube, cluster: Cluster, namespace: str, prometheus: str
+) -> None:
+    metric = {**ERRORS, "consecutiveErrorLimit": 1, "minimumSample": 60}
+    steps = [{"setWeight": 50}, {"pause": {}}, {"analysis": {"deadline": "600s"}}]
+    kube.apply(runtime())
+    kube.apply(service(namespace, replicas=1))
+    until_serving(kube, namespace, replicas=1)
+    host = f"chat-{namespace}.example.com"
+    until(lambda: not answers(cluster.gateway, host, 1)[1], "the gateway leads to v1")
+    more: dict[str, Any] = {
+        "metrics": [metric],
+        "prometheus": {"url": prometheus, "timeout": "1s"},
+        "arms": {"stable": "chat-v1-predictor", "canary": "chat-v2-predictor"},
+    }
+    with Load(cluster.gateway, host) as load:
+        control.start(kube, rollout(namespace, steps=steps, **more))
+        until_phase(kube, namespace, "Paused")
+        path = kube.path("v1", "Pod", "prometheus", namespace)
+        kube.request("DELETE", path, {"gracePeriodSeconds": 0})
+        until(lambda: kube.get("v1", "Pod", "prometheus", namespace) is None, "Prometheus is gone")
+        control.resume(kube, namespace, "chat-v2")
+        until(lambda: status(kube, namespace).get("reason") == "Inconclusive", "it holds")
+        assert status(kube, namespace)["effectiveWeight"] == 50
+        start_prometheus(kube, namespace, SCRAPE.format(namespace=namespace))
+        control.resume(kube, namespace, "chat-v2")
+        done = until_phase(kube, namespace, "Healthy", "Degraded", seconds=90)
+    assert done["reason"] == "Promoted", done
+    assert not load.bad

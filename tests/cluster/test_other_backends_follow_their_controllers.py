@@ -63,6 +63,36 @@ def parent(**conditions: tuple[str, int]) -> dict[str, Any]:
     return {"conditions": entries}
 
 
+def test_the_header_route_is_the_more_specific_twin_of_the_split_one() -> None:
+    from hat_serving.canary.backends.arms import arm_route
+    from hat_serving.canary.backends.routes import RouteSplit
+
+    path = {"path": {"type": "PathPrefix", "value": "/v1"}}
+    refs = [{"name": "old", "port": 80, "weight": 90}, {"name": "new", "port": 80, "weight": 10}]
+    other = {"backendRefs": [{"name": "docs", "port": 80}]}
+    base: dict[str, Any] = {
+        "metadata": {"name": "chat", "namespace": "live", "uid": "u1"},
+        "spec": {
+            "parentRefs": [{"name": "g"}],
+            "hostnames": ["chat.test"],
+            "rules": [{"name": "main", "matches": [path], "timeouts": {"request": "9s"}, "backendRefs": refs}, other],
+        },
+    }
+    made = arm_route(base, "chat-arms", RouteSplit(None, "live", "chat", "old", "new"))  # type: ignore[arg-type]
+    assert made["spec"]["hostnames"] == ["chat.test"]
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    assert [rule["backendRefs"] for rule in made["spec"]["rules"]] == [
+        [{"name": "new", "port": 80}],
+        [{"name": "old", "port": 80}],
+    ]
+    for rule, arm in zip(made["spec"]["rules"], ("canary", "stable"), strict=True):
+        header = {"name": "x-hatstack-arm", "type": "Exact", "value": arm}
+        assert rule["matches"] == [{**path, "headers": [header]}]
+        assert rule["timeouts"] == {"request": "9s"}
+        assert "name" not in rule
+    assert base["spec"]["rules"][0]["matches"] == [path], "the route beside it is left as it is"
+
+
 @pytest.mark.parametrize(
     ("parents", "said"),
     [

@@ -1,7 +1,4 @@
-"""Rollouts on a real API server with KServe's controllers and real traffic:
-
-No request is lost, and the way back always works.
-"""
+"""Rollouts on a real API server with KServe's controllers and real traffic: no request is lost, the way back works."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from hat_serving.canary.backends.routes import GATEWAY_API
 from hat_serving.canary.kube import Kube
 from hat_serving.canary.spec import API_VERSION, KIND
 from tests.cluster.controlplane.cluster import Cluster
-from tests.cluster.helpers import KSERVE, answers, runtime, service, until, until_serving
+from tests.cluster.helpers import KSERVE, answers, until
 from tests.cluster.rollouts import Load, rollout, status, until_phase
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("controller")]
@@ -25,17 +22,6 @@ QUICK: list[dict[str, Any]] = [
     {"pause": {"duration": "1s"}},
 ]
 LONG: list[dict[str, Any]] = [{"setWeight": 50}, {"pause": {"duration": "600s"}}]
-
-
-@pytest.fixture
-def stable(kube: Kube, cluster: Cluster, namespace: str) -> str:
-    """A namespace where v1 of the InferenceService `chat` serves; the host name of its route."""
-    kube.apply(runtime())
-    kube.apply(service(namespace))
-    until_serving(kube, namespace)
-    host = f"chat-{namespace}.example.com"
-    until(lambda: not answers(cluster.gateway, host, 1)[1], "the gateway leads to v1")
-    return host
 
 
 def test_a_release_is_promoted_and_no_request_fails(kube: Kube, cluster: Cluster, namespace: str, stable: str) -> None:
@@ -63,12 +49,16 @@ def test_an_abort_gives_all_traffic_back_and_leaves_nothing(
     control.start(kube, rollout(namespace, steps=[{"setWeight": 50}, {"pause": {}}]))
     until_phase(kube, namespace, "Paused")
     assert answers(cluster.gateway, stable, 20)[0]["s3://models/v2"] == 10
+    for arm, source in (("stable", "s3://models/v1"), ("canary", "s3://models/v2")):
+        assert set(answers(cluster.gateway, stable, 10, **{"x-hatstack-arm": arm})[0]) == {source}
     with Load(cluster.gateway, stable) as load:
         assert control.abort(kube, namespace, "chat-v2")
         done = until_phase(kube, namespace, "Degraded")
         answers(cluster.gateway, stable, 20)
     assert not load.bad
     assert done["reason"] == "AbortRequested"
+    assert kube.get(GATEWAY_API, "HTTPRoute", "chat-arms", namespace) is None
+    assert set(answers(cluster.gateway, stable, 10, **{"x-hatstack-arm": "canary"})[0]) == {"s3://models/v1"}
     assert set(answers(cluster.gateway, stable, 20)[0]) == {"s3://models/v1"}
     assert kube.get("apps/v1", "Deployment", "chat-v2-predictor", namespace) is None
     scalers = {entry["metadata"]["name"] for entry in kube.list("autoscaling/v2", "HorizontalPodAutoscaler", namespace)}

@@ -26,12 +26,12 @@ from hat_serving.canary.errors import ClusterError, InvalidRolloutError
 from hat_serving.canary.health import Health
 from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.lease import LeaderLease
-from hat_serving.canary.metrics import Prometheus, QueryMetrics
+from hat_serving.canary.metrics import Prometheus, QueryMetrics, RegistryEvidence
 from hat_serving.canary.observe import Observer
 from hat_serving.canary.preflight import preflight
 from hat_serving.canary.record import Recorder
 from hat_serving.canary.spec import API_VERSION, GROUP, KIND, RESUME_ANNOTATION, RolloutSpec, read_spec
-from hat_serving.canary.state import TERMINAL, State, from_status, to_status
+from hat_serving.canary.state import TERMINAL, SetWeight, State, from_status, to_status
 from hat_serving.errors import RolloutError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ log = logging.getLogger("hatstack.canary")
 PLURAL = "canaryrollouts"
 VERSION = API_VERSION.rpartition("/")[2]
 LEASE = "hatstack-canary-controller"
+FOLLOW_SECONDS = (0.25, 0.5, 0.75)
+"""Waits between the further looks after weights were written; the next look of the timer comes `interval` later."""
 CHECK_SECONDS = 10.0
 """Seconds between two runs of preflight for a rollout that it holds back."""
 
@@ -157,9 +159,15 @@ class Controller:
         settings.scanning.disabled = True
 
     def _timer(self, name: str, namespace: str, **_: Any) -> None:
-        found = self._kube.get(API_VERSION, KIND, name, namespace)
-        if found is not None and not found["metadata"].get("deletionTimestamp"):
-            self.look(found)
+        """One look; after a change of weights some more, so that the new split is seen as soon as it is in force."""
+        for wait in (0.0, *FOLLOW_SECONDS):
+            time.sleep(wait)
+            found = self._kube.get(API_VERSION, KIND, name, namespace)
+            if found is None or found["metadata"].get("deletionTimestamp"):
+                return
+            done = self.look(found)
+            if done is None or not any(isinstance(command, SetWeight) for command in done.commands):
+                return
 
     def _delete(self, name: str, namespace: str, **_: Any) -> None:
         """An abort; the object is kept until the canary is gone."""
@@ -229,9 +237,13 @@ class Controller:
                 change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": wanted}
                 self._kube.patch(API_VERSION, KIND, metadata["name"], metadata["namespace"], change, status=True)
 
-        metrics = QueryMetrics(source) if source else None
+        metrics = QueryMetrics(source, self._evidence(spec)) if spec.metrics else None
         note = self._trouble.get(metadata["uid"], "")
         return look(spec, before, backend, metrics, wishes=wishes, check=check, save=save, note=note)
+
+    def _evidence(self, spec: RolloutSpec) -> RegistryEvidence | None:
+        asked = spec.registry
+        return RegistryEvidence(asked.url, asked.timeout, self._settings.registry_token) if asked else None
 
     def _refuse(self, found: Manifest, error: RolloutError) -> None:
         """A spec that cannot be carried out is said in the status; nothing is touched."""

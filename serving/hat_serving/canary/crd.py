@@ -38,6 +38,7 @@ FIXED = (
     "metrics",
     "analysis",
     "prometheus",
+    "registry",
     "arms",
     "progressDeadline",
     "soak",
@@ -53,8 +54,8 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Metric": (
         (
-            "[has(self.threshold), has(self.share), has(self.sampleRatio)].filter(x, x).size() == 1",
-            "give exactly one of threshold, share, sampleRatio",
+            "[has(self.threshold), has(self.share), has(self.sampleRatio), has(self.evidence)].filter(x, x).size() == 1",
+            "give exactly one of threshold, share, sampleRatio, evidence",
         ),
         (
             "!has(self.threshold) || !has(self.minimumSample) || self.minimumSample == 0 || has(self.threshold.sampleQuery)",
@@ -85,7 +86,14 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
             "self.steps.filter(s, has(s.setWeight)).map(s, s.setWeight).isSorted()",
             "weights never go down; an abort takes the traffic back",
         ),
-        ("!has(self.metrics) || self.metrics.size() == 0 || has(self.prometheus)", "metrics need prometheus.url"),
+        (
+            "!has(self.metrics) || self.metrics.all(m, has(m.evidence)) || has(self.prometheus)",
+            "metrics need prometheus.url",
+        ),
+        (
+            "!has(self.metrics) || self.metrics.all(m, !has(m.evidence)) || has(self.registry)",
+            "evidence needs registry.url",
+        ),
         (
             "self.steps.all(s, !has(s.analysis) || (has(self.metrics) && self.metrics.size() > 0))",
             "an analysis step needs metrics",

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hat_serving.canary import capacity, preflight
+from hat_serving.canary.backends.routes import GATEWAY_API
 from hat_serving.canary.errors import ClusterError
 from hat_serving.canary.kube import Kube
 from hat_serving.canary.spec import API_VERSION, GROUP
+from hat_serving.canary.workload import KSERVE
 
 OLDEST = (1, 29)
 """First Kubernetes release whose API server speaks all the CEL of our definition, and knows sidecars and preStop sleep."""
@@ -65,8 +67,8 @@ def _kubernetes(kube: Kube, _: str) -> Iterator[Found]:
 def _definitions(kube: Kube, _: str) -> Iterator[Found]:
     for check, api_version, kind, cure in (
         ("rollouts", API_VERSION, "CanaryRollout", "helm install hatstack charts/hatstack"),
-        ("gateway api", preflight.GATEWAY_API, "HTTPRoute", "install the Gateway API's definitions"),
-        ("kserve", preflight.KSERVE, "InferenceService", "install KServe"),
+        ("gateway api", GATEWAY_API, "HTTPRoute", "install the Gateway API's definitions"),
+        ("kserve", KSERVE, "InferenceService", "install KServe"),
     ):
         try:
             kube.path(api_version, kind)

@@ -21,6 +21,7 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 SECONDS = 30.0
+MOST_WARNINGS = 100
 
 
 class Objects(Protocol):
@@ -50,6 +51,8 @@ class Kube:
     def __init__(self, api_client: Any, manager: str = "hatstack") -> None:
         self._client = api_client
         self.manager = manager
+        self.warnings: list[str] = []
+        """What the server has warned of, the newest last: deprecations, Pod Security, unknown fields."""
         self._names: dict[tuple[str, str], tuple[str, bool]] = {}
         self._lock = threading.Lock()
 
@@ -96,6 +99,7 @@ class Kube:
         except urllib3.exceptions.HTTPError as error:
             raise ClusterError(0, f"no answer: {error}", place=f"{method} {path}") from error
         text = answer.data.decode()
+        self.warnings = [*self.warnings, *answer.headers.getlist("Warning")][-MOST_WARNINGS:]
         if answer.status >= 400:
             raise ClusterError(answer.status, _message(text), place=f"{method} {path}")
         return json.loads(text) if "json" in answer.headers.get("Content-Type", "") else text

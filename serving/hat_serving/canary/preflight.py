@@ -7,6 +7,7 @@ not as a pod that never gets ready. Not here: the checks of a running rollout (m
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -64,7 +65,11 @@ def _checks(
     spec: RolloutSpec, kube: Objects, namespace: str, name: str, source: QuerySource | None
 ) -> list[Callable[[], Iterator[Finding]]]:
     target = spec.target
-    checks = [lambda: _alone(spec, kube, namespace, name), lambda: _queries(spec, source)]
+    checks = [
+        lambda: _alone(spec, kube, namespace, name),
+        lambda: _queries(spec, source),
+        lambda: _digest(spec),
+    ]
     if isinstance(target, HttpRouteTarget) and target.inference_service is None:
         return [*checks, lambda: _plain(target, kube, namespace)]
     if isinstance(target, LlmGroupTarget):
@@ -101,6 +106,13 @@ def _alone(spec: RolloutSpec, kube: Objects, namespace: str, name: str) -> Itera
             yield Finding("AnotherRollout", "error", f"rollout {theirs} works on the same target", cure)
 
 
+def _digest(spec: RolloutSpec) -> Iterator[Finding]:
+    """A release that is only a name can be another one tomorrow, and its evidence finds no place."""
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", spec.release):
+        cure = "give the release's digest: hat release list"
+        yield Finding("NoDigest", "warning", f"release {spec.release[:80]} is a name, not a digest", cure)
+
+
 def _age(entry: Manifest) -> tuple[str, str]:
     return str(entry["metadata"].get("creationTimestamp")), str(entry["metadata"]["uid"])
 
@@ -109,7 +121,7 @@ def _queries(spec: RolloutSpec, source: QuerySource | None) -> Iterator[Finding]
     """A metric that can never be measured would hold the rollout at its first analysis."""
     for metric in spec.metrics:
         kinds = (metric.threshold, metric.share, metric.sample_ratio)
-        kind = next(entry for entry in kinds if entry is not None)
+        kind = next((entry for entry in kinds if entry is not None), None)
         fields = ("query", "sample_query", "events", "total", "units")
         for expression in (getattr(kind, field, None) for field in fields):
             if not expression or source is None:

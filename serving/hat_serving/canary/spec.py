@@ -122,10 +122,23 @@ class SampleRatio(Model):
     alpha: float = Field(0.001, gt=0, lt=0.5)
 
 
+class Judged(Model):
+    """A number of the newest evidence about the release in the registry: judged quality, or an evaluation on traces."""
+
+    type: Literal["evaluation", "cost", "loadtest"] = "evaluation"
+    path: str = Field(min_length=1)
+    """Keys that lead to the number in the evidence's content, with dots: `suites.live.effectiveness`."""
+    against: Literal["bound", "baseline"] = "bound"
+    """`baseline`: the difference to the same number of `baseline` is held against the bounds."""
+    success: Bound
+    failure: Bound | None = None
+
+
 class Metric(Model):
-    """One gate. Exactly one of `threshold`, `share` and `sample_ratio` says what is measured."""
+    """One gate. Exactly one of `threshold`, `share`, `sample_ratio` and `evidence` says what is measured."""
 
     name: Name
+    evidence: Judged | None = None
     threshold: Threshold | None = None
     share: Share | None = None
     sample_ratio: SampleRatio | None = None
@@ -144,8 +157,8 @@ class Metric(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Metric:
-        if sum(kind is not None for kind in (self.threshold, self.share, self.sample_ratio)) != 1:
-            raise ValueError(f"metric {self.name}: give exactly one of threshold, share, sampleRatio")
+        if sum(kind is not None for kind in (self.threshold, self.share, self.sample_ratio, self.evidence)) != 1:
+            raise ValueError(f"metric {self.name}: give exactly one of threshold, share, sampleRatio, evidence")
         if self.threshold and self.minimum_sample and not self.threshold.sample_query:
             raise ValueError(f"metric {self.name}: minimumSample needs threshold.sampleQuery")
         return self
@@ -285,6 +298,13 @@ class Prometheus(Model):
     timeout: Duration = 10.0
 
 
+class Registry(Model):
+    """Where evidence is asked; the controller's own token is sent."""
+
+    url: str = Field(pattern=r"^https?://")
+    timeout: Duration = 10.0
+
+
 class Arms(Model):
     """Values of the label that tells the arms apart in metrics."""
 
@@ -305,6 +325,7 @@ class RolloutSpec(Model):
     metrics: tuple[Metric, ...] = Field((), max_length=30)
     analysis: Background | None = None
     prometheus: Prometheus | None = None
+    registry: Registry | None = None
     arms: Arms = Field(default_factory=Arms)
     progress_deadline: Duration = 600.0
     """Seconds until a wanted split or a ready canary must be there; past it the rollout aborts."""
@@ -326,8 +347,10 @@ class RolloutSpec(Model):
             raise ValueError(f"no metric is called {', '.join(unknown)}")
         if any(step.analysis and not names for step in self.steps):
             raise ValueError("an analysis step needs metrics")
-        if self.metrics and self.prometheus is None:
+        if any(metric.evidence is None for metric in self.metrics) and self.prometheus is None:
             raise ValueError("metrics need prometheus.url")
+        if any(metric.evidence is not None for metric in self.metrics) and self.registry is None:
+            raise ValueError("evidence needs registry.url")
         if self.steps[0].set_weight is None:
             raise ValueError("the first step sets a weight")
         weights = [step.set_weight for step in self.steps if step.set_weight is not None]

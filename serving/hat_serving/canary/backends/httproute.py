@@ -8,6 +8,7 @@ rewritten to the canary's spec, that is all of it, whichever Service it goes thr
 from __future__ import annotations
 
 from hat_serving.canary.backends import Reading
+from hat_serving.canary.backends.arms import ArmRoute
 from hat_serving.canary.backends.routes import RouteSplit
 from hat_serving.canary.errors import BackendError
 from hat_serving.canary.kube import Manifest, Objects
@@ -39,14 +40,16 @@ class HttpRoute:
     def set_weight(self, percent: int) -> None:
         """Writes the weights into the route."""
         workload = self._workload
-        if workload is None:
-            self._split().write(percent)
-            return
-        found = _existing(workload)
-        if workload.entry(found) is None and percent:
+        found = None if workload is None else _existing(workload)
+        if workload is not None and found is not None and workload.entry(found) is None and percent:
             workload.prepare()
             return
-        self._split(found).write(percent)
+        split = self._split(found)
+        if percent:
+            self._header(split).write()
+        else:
+            self._header(split).remove()
+        split.write(percent)
 
     def promote(self) -> None:
         """Plain: the route keeps the canary alone. InferenceService:
@@ -54,6 +57,7 @@ class HttpRoute:
         By name or by rewriting, then the route follows.
         """
         workload = self._workload
+        self._header(self._split()).remove()
         if workload is None:
             self._split().only_canary()
             return
@@ -72,6 +76,7 @@ class HttpRoute:
     def retire(self) -> None:
         """Takes the canary out of the InferenceService; refused while its Service is in the route with a weight."""
         workload = self._workload
+        self._header(self._split()).remove()
         if workload is None:
             return
         if self._split(_existing(workload)).read()[0] != 0:
@@ -84,7 +89,9 @@ class HttpRoute:
         percent, note = split.read()
         ready = self._endpoints(split.canary)
         note = note or ("" if ready else f"Service {split.canary} has no ready endpoint")
-        return Reading(percent, ready, promoted=percent == 100 and split.alone(), retired=percent == 0, note=note)
+        gone = not self._header(split).exists()
+        promoted = percent == 100 and split.alone() and gone
+        return Reading(percent, ready, promoted=promoted, retired=percent == 0 and gone, note=note)
 
     def _read_service(self, workload: Workload) -> Reading:
         found = workload.service()
@@ -92,9 +99,11 @@ class HttpRoute:
             return Reading(0, retired=True, note=f"InferenceService {workload.name} does not exist")
         if workload.is_stable(found):
             return self._read_promotion(workload, found)
-        percent, note = self._split(found).read()
+        split = self._split(found)
+        percent, note = split.read()
         ready, missing = workload.available()
-        return Reading(percent, ready, retired=percent == 0 and workload.gone(), note=note or missing)
+        retired = percent == 0 and workload.gone() and not self._header(split).exists()
+        return Reading(percent, ready, retired=retired, note=note or missing)
 
     def _read_promotion(self, workload: Workload, found: Manifest) -> Reading:
         """The stable predictor has the canary's version:
@@ -112,14 +121,18 @@ class HttpRoute:
             return Reading(100 if rolled_out else percent, ready=True, note=missing or note)
         return Reading(100, ready=True, promoted=done, note=missing or ("" if done else "KServe has not settled yet"))
 
+    def _header(self, split: RouteSplit) -> ArmRoute:
+        return ArmRoute(self._kube, self._namespace, split)
+
     def _route_of(self, workload: Workload, stable: str) -> RouteSplit:
         route = self._target.route or workload.name
         return RouteSplit(self._kube, self._namespace, route, stable, workload.canary_service)
 
     def _split(self, found: Manifest | None = None) -> RouteSplit:
         target = self._target
-        if self._workload is not None and found is not None:
-            return self._route_of(self._workload, self._workload.stable_service(found))
+        if self._workload is not None:
+            stable = "" if found is None else self._workload.stable_service(found)
+            return self._route_of(self._workload, stable)
         return RouteSplit(
             self._kube, self._namespace, target.route or "", target.stable_service or "", target.canary_service or ""
         )
