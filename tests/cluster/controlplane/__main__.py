@@ -1,4 +1,4 @@
-"""`python -m tests.cluster.controlplane build|up|down|status`: the control plane by hand."""
+"""`python -m tests.cluster.controlplane build|up|down|status|can`: the control plane by hand."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def main() -> int:
     start.add_argument("--llm", action="store_true", help="with LLMInferenceServices")
     verbs.add_parser("down", help="stop it")
     verbs.add_parser("status", help="say where it is")
+    verbs.add_parser("can", help="say whether cluster tests can run here: built already, or to be built")
     arguments = parser.parse_args()
     try:
         return _run(arguments)
@@ -31,6 +32,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "build":
         build.build(arguments.jobs)
         argo_build.make(arguments.jobs)
+    elif arguments.verb == "can":
+        lacking = build.lacking()
+        print(f"The cluster tests cannot run here: {lacking}" if lacking else "The cluster tests can run here")
+        return 5 if lacking else 0
     elif arguments.verb == "down":
         print("stopped" if by_hand.down() else "no cluster runs")
     else:

@@ -74,7 +74,7 @@ class Cluster:
         options += [f"--argo={argo_build.folder()}"] * argo
         with (folder / "logs" / "supervisor.log").open("wb") as log:
             process = subprocess.Popen(
-                ["unshare", *_namespaces(), sys.executable, "-m", "tests.cluster.controlplane.supervisor", *options],
+                ["unshare", *namespaces(), sys.executable, "-m", "tests.cluster.controlplane.supervisor", *options],
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -167,7 +167,7 @@ def _listen() -> socket.socket:
     return listener
 
 
-def _namespaces() -> tuple[str, ...]:
+def namespaces() -> tuple[str, ...]:
     """Flags of `unshare`; root can do without a user namespace where the machine forbids them."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         raise ControlPlaneError("`unshare` or `ip` is missing", cure="install util-linux and iproute2")
