@@ -11,6 +11,7 @@ class Config(StepConfig):
     """Adds numbers, or fails in the way that is asked for."""
 
     arm: str = ""
-    fail: Literal["", "input", "bug", "memory", "once", "kill"] = ""
+    fail: Literal["", "input", "bug", "memory", "once", "kill", "absent"] = ""
     marker: str = ""
-    """File that `once` leaves behind, so that the second try succeeds; every try appends a line."""
+    """File that `once` leaves behind, so that the second try succeeds; every try appends a line. `absent` fails until
+    somebody else has made it."""

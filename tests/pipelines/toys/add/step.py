@@ -32,7 +32,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
 
 
 def _fail(config: Config) -> None:
-    if config.marker:
+    if config.fail == "absent":
+        if not Path(config.marker).exists():
+            raise InputError("the marker is absent", place=config.marker, cure="make it")
+    elif config.marker:
         marker = Path(config.marker)
         first = not marker.exists()
         with marker.open("a") as stream:
