@@ -265,7 +265,8 @@ def _step(node: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) -> St
     state = STEP_PHASES.get(str(node.get("phase", "")), "waiting")
     outputs = (node.get("outputs") or {}).get("artifacts") or ()
     key = next((str((one.get("s3") or {}).get("key", "")) for one in outputs if one.get("name") == "out"), "")
-    message = str(node.get("message") or next((one["message"] for one in reversed(tries) if one.get("message")), ""))
+    told = str(node.get("message") or next((one["message"] for one in reversed(tries) if one.get("message")), ""))
+    message = told if state == "failed" else ""  # of others it only says what every pod goes through
     return StepStatus(
         state, max(1, len(tries)), message, str(node.get("startedAt") or ""), str(node.get("finishedAt") or ""), key
     )
