@@ -50,22 +50,22 @@ class Log:
 
     def entries(self) -> tuple[Entry, ...]:
         """Everything so far."""
-        for kind, at, turn, name, data in self._raw[len(self._built) :]:
-            values = {"kind": kind, "at": at, "turn": turn, "type": name, "data": _data(data)}
-            self._built.append(built(Entry, values))
-        return tuple(self._built)
+        made = self._built
+        for kind, at, turn, name, data in self._raw[len(made) :]:
+            cls = type(data)
+            if cls is not dict:
+                data = _call_model(data) if cls is CallModel else encode(data)
+            made.append(built(Entry, {"kind": kind, "at": at, "turn": turn, "type": name, "data": data}))
+        return tuple(made)
 
 
-def _data(record: Any) -> dict[str, Any]:
-    if isinstance(record, dict):
-        return record
-    if isinstance(record, CallModel):
-        return {
-            "call_id": record.call_id,
-            "segment": record.segment,
-            "messages": len(record.messages),
-            "known": record.known,
-            "max_tokens": record.max_tokens,
-            "model": record.model,
-        }
-    return encode(record)
+def _call_model(record: CallModel) -> dict[str, Any]:
+    """A model call without its context, which stands in the segment once."""
+    return {
+        "call_id": record.call_id,
+        "segment": record.segment,
+        "messages": len(record.messages),
+        "known": record.known,
+        "max_tokens": record.max_tokens,
+        "model": record.model,
+    }
