@@ -37,7 +37,8 @@ def _component(name: str, one: Distribution) -> dict[str, Any]:
         "version": one.version,
         "purl": f"pkg:pypi/{name}@{one.version}",
     }
-    licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
+    said = [one.metadata[key] for key in ("License-Expression", "License") if key in one.metadata]
+    licence = said[0] if said else ""
     if licence and len(licence) < 100:
         made["licenses"] = [{"license": {"name": " ".join(licence.split())}}]
     return made

@@ -209,8 +209,8 @@ def _check_steps(profile: Profile, finder: _Finder, imported: bool) -> list[Prob
         dag = profile.dag(imported=imported)
         every = [step for some in (False, True) for step in profile.dag(imported=some).every()]
         for name in dags.names():  # a profile may have sections for pipelines and branches that it is not run by
-            more = {"branches": BRANCHES} if name == "train" else {}
-            every += dags.build(name, profile.arms, imported=True, **more).expand().every()
+            branches = BRANCHES if name == "train" else ()
+            every += dags.build(name, profile.arms, imported=True, branches=branches).expand().every()
     except DagError as error:
         place = error.place if error.place in ("pipeline", "arms", "branches", "seeds") else "arms"
         return [finder.at((place,), error.message, error.cure)]

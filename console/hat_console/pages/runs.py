@@ -276,7 +276,7 @@ def _share(found: Mapping[str, Any]) -> float | None:
     if found["state"] not in ("running", "waiting") or not found["steps"]:
         return None
     parts = sum(step["share"] or 0.0 for step in found["steps_detail"])
-    return round((found["done"] + parts) / found["steps"], 3)
+    return round(float(found["done"] + parts) / int(found["steps"]), 3)
 
 
 def _links(request: Request, found: Mapping[str, Any]) -> dict[str, str]:
@@ -311,7 +311,7 @@ def _interesting(steps: Mapping[str, Mapping[str, Any]]) -> str:
         for name, one in steps.items():
             if one["state"] == wanted:
                 return name
-    return next((name for name, one in reversed(steps.items()) if one["log"]), "")
+    return next((name for name, one in reversed(list(steps.items())) if one["log"]), "")
 
 
 def _plot(name: str, lines: Mapping[str, list[tuple[float, float]]]) -> dict[str, Any]:
