@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hatstack.cli.failure import ConflictError
-from hatstack.cli.output import DryRun, Output, as_json, emit
+from hatstack.cli.output import DryRun, Output, emit
 from hatstack.cli.remote import DEFAULT, RegistryUrl, Remote, part
 
 
@@ -48,12 +48,12 @@ def render(
     chosen = chart_values(found, read_profile(profile), storage, service=service, workspace=workspace)
     for file in values or ():
         chosen = _over(chosen, _read(file))
-    if chart is None:
-        text, told = yaml.safe_dump(chosen, sort_keys=False), {"values": chosen}
-    else:
+    told: dict[str, Any] = {"values": chosen}
+    text: str = yaml.safe_dump(chosen, sort_keys=False)
+    if chart is not None:
         made = manifests(chart, chosen, name=found["name"], namespace=namespace)
         made.append(release_map(found, namespace, workspace))
-        text, told = yaml.safe_dump_all(made, sort_keys=False), {"manifests": made}
+        told, text = {"manifests": made}, yaml.safe_dump_all(made, sort_keys=False)
     if target is None:
         emit({**told, "changed": False}, text)
         return
@@ -62,7 +62,7 @@ def render(
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(target)
     verb = "would write" if dry_run else "wrote"
-    emit({**told, "file": str(target), "changed": not dry_run} if as_json() else None, f"{verb} {target}")
+    emit({**told, "file": str(target), "changed": not dry_run}, f"{verb} {target}")
 
 
 def _over(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
