@@ -95,7 +95,11 @@ class Identify:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] == "http":
-            refused = _identify(Request(scope, receive), self._registry, self._settings)
+            request = Request(scope, receive)
+            try:
+                refused = _identify(request, self._registry, self._settings)
+            except PlatformError as error:  # the database is away: no route is reached
+                refused = problem.of(error) if _is_api(request) or wants_json(request) else _problem(request, error)
             if refused is not None:
                 await refused(scope, receive, send)
                 return

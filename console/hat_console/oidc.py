@@ -12,7 +12,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
@@ -153,7 +153,7 @@ class Oidc:
         from joserfc.jwk import KeySet
 
         if self._keys is None or fresh:
-            self._keys = KeySet.import_key_set(_json(client, about["jwks_uri"]))
+            self._keys = KeySet.import_key_set(cast(Any, _json(client, about["jwks_uri"])))
         return self._keys
 
     def _about(self, client: Any) -> dict[str, Any]:

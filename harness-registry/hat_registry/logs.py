@@ -12,6 +12,7 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -53,18 +54,24 @@ def install(stream: TextIO | None = None, level: str = "INFO") -> logging.Handle
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    for name in ("httpx", "httpx2"):  # they log addresses with their queries
+        logging.getLogger(name).setLevel("WARNING")
     return handler
 
 
 class Traced:
     """Gives each request a trace id (the caller's, where it sends `traceparent`), answers it in `x-trace-id`, and logs.
 
-    Every change and every answer of 500 or slower than a second is logged; all others too when `all_requests`.
+    Every change and every answer of 500 or slower than a second is logged; all others too when `all_requests`. What the
+    application raises is answered by `broken`, inside the trace, unless an answer has begun.
     """
 
-    def __init__(self, app: ASGIApp, *, all_requests: bool = False) -> None:
+    def __init__(
+        self, app: ASGIApp, *, all_requests: bool = False, broken: Callable[[Scope, Exception], ASGIApp] | None = None
+    ) -> None:
         self._app = app
         self._all = all_requests
+        self._broken = broken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -74,7 +81,7 @@ class Traced:
         trace = _given(scope) or secrets.token_hex(16)
         held = TRACE.set(trace)
         began = time.monotonic()
-        status = 500
+        status = 0
 
         async def told(message: Message) -> None:
             nonlocal status
@@ -85,8 +92,13 @@ class Traced:
 
         try:
             await self._app(scope, receive, told)
+        except Exception as error:
+            if self._broken is None or status:
+                raise
+            await self._broken(scope, error)(scope, receive, told)
         finally:
             taken = time.monotonic() - began
+            status = status or 500
             if self._all or status >= 500 or taken > SLOW_S or scope["method"] not in {"GET", "HEAD"}:
                 fields = {
                     "method": scope["method"],

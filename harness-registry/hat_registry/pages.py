@@ -5,7 +5,7 @@ Always holds: rows that are added while somebody pages neither shift nor repeat 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, tuple_
@@ -26,7 +26,7 @@ def newest_first(
     return query.order_by(at.desc(), key.desc()).limit(limit)
 
 
-def cursor(items: list[Mapping[str, Any]], key: str, limit: int) -> str | None:
+def cursor(items: Sequence[Mapping[str, Any]], key: str, limit: int) -> str | None:
     """What continues behind a full page of `items` (`created_at` and `key` in each); None where nothing follows."""
     return f"{items[-1]['created_at']}~{items[-1][key]}" if len(items) == limit else None
 

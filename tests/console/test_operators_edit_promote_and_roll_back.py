@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect
 
+from hat_registry import accounts, clock, invitations, ledger, pointers, webhooks
 from tests.console.conftest import Console
 
 PAGES = (
@@ -88,6 +89,23 @@ def test_the_editor_checks_while_one_types(console: Console, page: Page) -> None
     expect(page.locator("#checked pre.prompt")).to_contain_text("use_skill")
 
 
+def test_the_slider_shows_what_stood_then(console: Console, page: Page) -> None:
+    with console.registry.database.write() as tx:
+        before = ledger.rows(tx, "default", limit=1, newest_first=True)[0].seq
+        pointers.move_free(tx, accounts.SYSTEM, "harness", "live-commerce", "staging", console.digest)
+    console.sign_in(page, "eve")
+    for path in ("/", "/ledger"):
+        page.goto(console.url + path)
+        expect(page.locator("#stood")).to_contain_text("staging")
+        page.locator("input[type=range]").evaluate(
+            "(slider, row) => { slider.value = row; slider.dispatchEvent(new Event('input', {bubbles: true})); }",
+            before,
+        )
+        expect(page.locator("#as-of-now")).to_contain_text(f"After row {before}")
+        expect(page.locator("#stood .pointer")).to_have_count(0)
+        assert f"upto={before}" in page.url, "what is shown can be shared"
+
+
 def test_mute_is_one_click_and_undone_the_same_way(console: Console, page: Page) -> None:
     console.sign_in(page, "ada")
     page.set_viewport_size({"width": 390, "height": 800})
@@ -103,8 +121,15 @@ def test_pages_are_accessible_in_both_languages(console: Console, page: Page, la
     console.sign_in(page, "root")
     if language == "zh":
         page.click("button:has-text('中文')")
+    with console.registry.database.write() as tx:
+        hook, _ = webhooks.add(tx, accounts.SYSTEM, "https://8.8.8.8/hook", [])
+        pointers.move_free(tx, accounts.SYSTEM, "harness", "live-commerce", "staging", console.digest)
+        webhooks.enqueue(tx, clock.now())
+        link = invitations.invite(tx, accounts.actor_of(tx, "root", "default"), "viewer")
     paths = [
         *PAGES,
+        f"/webhooks/{hook['id']}",
+        f"/setup?link={link}",
         f"/harnesses/live-commerce/{console.digest}",
         f"/harnesses/live-commerce/edit?base={console.digest}",
     ]

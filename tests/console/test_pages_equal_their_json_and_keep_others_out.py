@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from hat_console.messages import LANGUAGES, catalogue
-from hat_registry import accounts
+from hat_registry import accounts, webhooks
 from tests.console.conftest import Console
 
 TEMPLATES = sorted(path for path in files("hat_console").joinpath("templates").iterdir() if path.name.endswith(".html"))
@@ -33,6 +33,8 @@ def signed_in(client: httpx.Client, name: str) -> str:
 def test_each_page_asked_for_json_is_its_api_resource(console: Console, client: httpx.Client) -> None:
     signed_in(client, "root")
     digest = console.digest
+    with console.registry.database.write() as tx:
+        hook, _ = webhooks.add(tx, accounts.SYSTEM, "https://8.8.8.8/hook", [])
     twins = {
         "/": "/overview",
         "/harnesses": "/harnesses",
@@ -44,6 +46,11 @@ def test_each_page_asked_for_json_is_its_api_resource(console: Console, client: 
         "/ledger/verify": "/ledger/verify",
         "/accounts": "/accounts",
         "/settings": "/tokens",
+        "/?upto=1": "/overview?upto=1",
+        "/ledger?upto=1": "/ledger?upto=1",
+        "/models": "/models",
+        "/webhooks": "/webhooks",
+        f"/webhooks/{hook['id']}": f"/webhooks/{hook['id']}",
     }
     for path, resource in twins.items():
         twin = client.get(path, headers={"Accept": "application/json"})
@@ -89,8 +96,18 @@ def test_what_people_write_is_never_markup(console: Console, client: httpx.Clien
     with console.registry.database.write() as tx:
         actor = accounts.actor_of(tx, "ada", "default")
         proposals.propose(tx, actor, "harness", "live-commerce", "production", console.digest, reason=attack)
+        hook, _ = webhooks.add(tx, accounts.SYSTEM, f"https://8.8.8.8/{attack}", [])
     signed_in(client, "root")
-    for path in ("/", "/proposals", "/ledger", "/accounts", f"/harnesses?search={attack}"):
+    paths = (
+        "/",
+        "/proposals",
+        "/ledger",
+        "/accounts",
+        "/webhooks",
+        f"/webhooks/{hook['id']}",
+        "/login?next=/%22%3E%3Cscript%3E",
+    )
+    for path in (*paths, f"/harnesses?search={attack}", f"/ledger?subject={attack}", f"/setup?link={attack}"):
         page = client.get(path)
         assert "<script>alert" not in page.text, path
         assert "script-src 'self'" in page.headers["content-security-policy"]

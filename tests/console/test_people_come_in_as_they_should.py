@@ -23,6 +23,8 @@ from hat_registry import accounts, clock, invitations
 from hat_registry.accounts import SYSTEM, Actor
 from hat_registry.errors import AuthenticationError, ConflictError, ForbiddenError, InvalidError
 from hat_registry.registry import Registry
+from hat_registry.store.blobs import FolderBlobs
+from hat_registry.store.database import Database
 
 KEY = b"k" * 32
 PASSWORD = "a-password-that-is-long"
@@ -163,6 +165,17 @@ def test_read_only_refuses_every_change(registry: Registry) -> None:
     assert client.get("/api/v1/harnesses").status_code == 200
     assert client.put("/api/v1/mutes/r1").status_code == 403
     assert client.post("/setup", data={"link": link, "name": "root", "password": PASSWORD}).status_code == 403
+
+
+def test_a_database_that_is_away_is_told_on_pages_and_in_the_api(tmp_path: Path) -> None:
+    away = Registry(Database("postgresql+psycopg://hat:very-secret@127.0.0.1:9/none"), FolderBlobs(tmp_path))
+    client = client_of(away, open_access=True)
+    client.cookies.set("hatstack_session", "x")
+    for path, headers in (("/", {"Accept": "text/html"}), ("/api/v1/harnesses", {}), ("/readyz", {})):
+        answer = client.get(path, headers=headers)
+        assert answer.status_code == 503, path
+        assert "very-secret" not in answer.text
+    away.close()
 
 
 def test_changes_have_a_rate(registry: Registry) -> None:

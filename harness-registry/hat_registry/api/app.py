@@ -116,7 +116,7 @@ def create_app(
     app.add_middleware(GZipMiddleware, minimum_size=1024)
 
     app.add_middleware(Guard)
-    app.add_middleware(Traced, all_requests=log_requests)
+    app.add_middleware(Traced, all_requests=log_requests, broken=problem.broken)
 
     problem.install(app)
     # Before the described routes: the same answers, for programs that ask many times a second.

@@ -7,7 +7,6 @@ unavailable 503 · exhausted 507 · internal 500
 from __future__ import annotations
 
 import logging
-import uuid
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -15,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from hat_harness.errors import LoadError, PlatformError
 from hat_registry.errors import AuthenticationError, LimitedError, NotFoundError
@@ -54,15 +54,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(PlatformError)
     async def _platform(_request: Request, error: PlatformError) -> JSONResponse:
-        status = STATUS[error.kind]
-        if isinstance(error, NotFoundError):
-            status = 404
-        elif isinstance(error, AuthenticationError):
-            status = 401
-        if isinstance(error, LimitedError):
-            return response(429, error.kind, error.message, cure=error.cure, retry_after_s=error.retry_after_s)
-        problems = [str(one) for one in error.problems] if isinstance(error, LoadError) else None
-        return response(status, error.kind, error.message, place=error.place, cure=error.cure, problems=problems)
+        return of(error)
 
     @app.exception_handler(RequestValidationError)
     async def _request(_request: Request, error: RequestValidationError) -> JSONResponse:
@@ -76,11 +68,25 @@ def install(app: FastAPI) -> None:
     async def _http(_request: Request, error: HTTPException) -> JSONResponse:
         return response(error.status_code, KINDS_OF_STATUS.get(error.status_code, "usage"), str(error.detail))
 
-    @app.exception_handler(Exception)
-    async def _other(request: Request, error: Exception) -> JSONResponse:
-        identity = TRACE.get() or uuid.uuid4().hex
-        log.error("unexpected error %s in %s %s", identity, request.method, request.url.path, exc_info=error)
-        return response(500, "internal", "something went wrong on the server", place=identity, cure="look into its log")
+
+def of(error: PlatformError) -> JSONResponse:
+    """The problem document of an error of ours."""
+    if isinstance(error, LimitedError):
+        return response(429, error.kind, error.message, cure=error.cure, retry_after_s=error.retry_after_s)
+    status = STATUS[error.kind]
+    if isinstance(error, NotFoundError):
+        status = 404
+    elif isinstance(error, AuthenticationError):
+        status = 401
+    problems = [str(one) for one in error.problems] if isinstance(error, LoadError) else None
+    return response(status, error.kind, error.message, place=error.place, cure=error.cure, problems=problems)
+
+
+def broken(scope: Scope, error: Exception) -> JSONResponse:
+    """The answer to an error that nobody foresaw; the log has it with the trace id that the answer tells."""
+    identity = TRACE.get()
+    log.error("unexpected error in %s %s", scope["method"], scope["path"], exc_info=error)
+    return response(500, "internal", "something went wrong on the server", place=identity, cure="look into its log")
 
 
 def _told(errors: Any) -> list[str]:

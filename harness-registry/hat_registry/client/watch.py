@@ -157,7 +157,8 @@ class Watch:
 
 def read_events(lines: IO[bytes]) -> Iterator[tuple[str, int | None, dict[str, Any]]]:
     """(event, id, data) of a server-sent event stream whose data are JSON objects. ClientError for anything else."""
-    event, identity, data = "message", None, []
+    event, identity = "message", None
+    data: list[str] = []
     while True:
         line = lines.readline(MAX_LINE)
         if not line:

@@ -141,8 +141,6 @@ async def _stream(hub: Hub, database: Database, actor: Actor, after: int | None)
             if left <= 0 or hub.closing:
                 return
             await hub.wait(actor.workspace, cursor, min(hub.ping_s, left))
-            if hub.closing:
-                return
 
 
 def _since(database: Database, actor: Actor, after: int | None, limit: int) -> dict[str, Any]:
