@@ -192,8 +192,8 @@ write
     )
 )
 """Words of the prompts themselves, which would make an instruction hard to parse."""
-LEAST_WORDS: Final = len(_OWN) + 8
-"""With fewer, an instruction might find no eight words that are not its own."""
+NEEDED: Final = 8
+"""Different words that one instruction is made with."""
 _CLOSED: Final = frozenset({"last", "first", "after"})
 """Tasks that say how many words the answer has; nothing may be added."""
 
@@ -201,13 +201,13 @@ _CLOSED: Final = frozenset({"last", "first", "after"})
 def draw(rng: random.Random, words: Words, demands: bool = True) -> tuple[str, Draft]:
     """(family, one instruction); with `demands` two in five carry one more demand, one in ten two.
 
-    Raises ValueError with fewer than `LEAST_WORDS` words.
+    Raises ValueError with fewer than `NEEDED` words that are not of the prompts themselves.
     """
-    if len(words.words) < LEAST_WORDS:
-        raise ValueError(f"instructions need {LEAST_WORDS} words to choose from, there are {len(words.words)}")
+    if len(words.words) < len(_OWN) + NEEDED and len(set(words.words) - _OWN) < NEEDED:
+        raise ValueError(f"instructions need {NEEDED} words to choose from that are not their own")
     family = rng.choice(tuple(FAMILIES))
     chosen: list[str] = []
-    while len(chosen) < 8:
+    while len(chosen) < NEEDED:
         word = rng.choice(words.words)
         if word not in chosen and word not in _OWN:
             chosen.append(word)
