@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,20 @@ def test_every_gate_makes_a_metric_that_fits_the_rollout(hat: Hat, engine: str) 
     assert {metric.name for metric in spec.metrics} == set(BOUNDS)
     assert (spec.arms.stable, spec.arms.canary) == ("chat-v7-predictor", "chat-v8-predictor")
     assert done.json()["spec"]["target"]["canary"]["patch"] == {"model": {"args": ["--context-length=4096"]}}
+
+
+def test_gates_ask_for_metrics_that_the_gateway_and_the_engine_have() -> None:
+    from hat_serving.canary.presets import BOUNDS, gate
+    from hat_serving.engine import metrics as engine
+    from hat_serving.gateway.metrics import Metrics
+
+    asked = json.dumps([gate(name) for name in BOUNDS])
+    exported = {sample.name for family in Metrics().collector.collect() for sample in [family]}
+    ours = {name.removesuffix("_total").removesuffix("_bucket") for name in re.findall(r"hatstack_[a-z_]+", asked)}
+    assert ours <= exported
+    source = Path(engine.__file__).read_text()
+    for name in set(re.findall(r"sglang:([a-z_]+)", asked)):
+        assert name.removesuffix("_bucket") in source, name
 
 
 @pytest.mark.parametrize(

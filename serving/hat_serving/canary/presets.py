@@ -101,7 +101,7 @@ def _kind(name: str, bound: float, names: dict[str, str]) -> dict[str, Any]:
             )
             return _threshold(f"({one}) / ({other})", {"atMost": bound}, {"atLeast": bound * 1.2}, 3)
         case _:
-            units = 'sum(increase(hatstack_gateway_assigned_units_total{arm="$arm"}[$window]))'
+            units = 'sum(increase(hatstack_gateway_exposed_units_total{arm="$arm"}[$window]))'
             return {"sampleRatio": {"units": units, "alpha": bound}, "minimumSample": 100}
 
 

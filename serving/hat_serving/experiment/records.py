@@ -77,9 +77,9 @@ class TurnRecord:
     exposures: tuple[tuple[str, str], ...] = ()
 
 
-def write(tx: Connection, workspace: str, record: TurnRecord) -> None:
-    """Add the rows of one turn to the transaction."""
-    at = time.time()
+def write(tx: Connection, workspace: str, record: TurnRecord) -> tuple[str, ...]:
+    """Add the rows of one turn to the transaction; the assigned arms of units that are exposed for the first time."""
+    at, first = time.time(), []
     for subject, arm in record.exposures:
         key = {"workspace": workspace, "subject": subject, "unit": record.unit}
         told = postgresql.insert(exposure) if tx.dialect.name == "postgresql" else sqlite.insert(exposure)
@@ -88,8 +88,11 @@ def write(tx: Connection, workspace: str, record: TurnRecord) -> None:
             same = [exposure.c[name] == value for name, value in key.items()]
             moved = (exposure.c.assigned != arm, exposure.c.until.is_(None))
             tx.execute(update(exposure).where(*same, *moved).values(until=at))
+        else:
+            first.append(arm)
     names = [column.name for column in turn.columns if column.name not in ("workspace", "at")]
     tx.execute(insert(turn).values(workspace=workspace, at=at, **{name: getattr(record, name) for name in names}))
+    return tuple(first)
 
 
 def rollout_subject(deployment: str, split: int) -> str:

@@ -49,6 +49,12 @@ class Metrics:
             LABELS,
             registry=self.collector,
         )
+        self.exposed = Counter(
+            "hatstack_gateway_exposed_units_total",
+            "Units that met their assigned arm for the first time under a split",
+            LABELS,
+            registry=self.collector,
+        )
         self.moves = Counter(
             "hatstack_gateway_arm_moves_total",
             "Running conversations that changed arms, by reason",

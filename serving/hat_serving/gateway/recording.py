@@ -77,7 +77,14 @@ class Recorder:
             sum(bool(call.failure) for call in turn.calls),
             _exposures(deployment, measured),
         )
-        return lambda tx: records.write(tx, self._workspace, record)
+
+        def write(tx: Any) -> None:
+            """The rows; a unit that is exposed for the first time is counted for its assigned arm."""
+            workspace, release, _, harness = self.labels(measured.arm)
+            for arm in records.write(tx, self._workspace, record):
+                self.metrics.exposed.labels(workspace, release, arm, harness).inc()
+
+        return write
 
     def done(self, measured: Measured, trace: Trace) -> None:
         """Count a stored turn and queue its trace."""
