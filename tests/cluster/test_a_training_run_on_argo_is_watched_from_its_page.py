@@ -91,11 +91,15 @@ def test_a_smoke_training_on_argo_loses_a_pod_and_ends_with_its_report(place: Pl
     (pod,) = place.kube.list("v1", "Pod", place.namespace, labelSelector="hatstack.dev/step=base")
     path = f"/api/v1/namespaces/{place.namespace}/pods/{pod['metadata']['name']}"
     place.kube.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+    def another() -> bool:
+        pods = place.kube.list("v1", "Pod", place.namespace, labelSelector="hatstack.dev/step=base")
+        return any(one["metadata"]["uid"] != pod["metadata"]["uid"] for one in pods)
+
+    until(another, "the lost step is tried again", 300)
     expect(page.locator("#state")).to_have_text("done", timeout=1_200_000)
     found = look.detail(place.desk.settings.root, "smoke-on-argo")
-    states = {one["step"]: (one["state"], one["tries"]) for one in found["steps_detail"]}
-    assert {state for state, _ in states.values()} == {"done"}
-    assert states["base"] == ("done", 2)
+    assert {one["state"] for one in found["steps_detail"]} == {"done"}
     assert "base" in str(look.curves(place.desk.settings.root, "smoke-on-argo"))
     page.click("#report")
     expect(page.locator("h1").first).to_contain_text("Smoke run")

@@ -102,6 +102,12 @@ def reached(desk: Desk, placed: Ordered, fact: Callable[[dict[str, Any]], bool],
     return until(seen, what, 120)
 
 
+def uids(kube: Kube, namespace: str, step: str) -> set[str]:
+    """The pods of a step that there are."""
+    pods = kube.list("v1", "Pod", namespace, labelSelector=f"hatstack.dev/step={step}")
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
 def held(shared: Path, **more: object) -> Order:
     values = {"steps.hold.release": str(shared / "release")}
     return Order.model_validate({"pipeline": HOLDING, "profile": "toy", "values": values, "target": "argo", **more})
@@ -117,7 +123,7 @@ def test_a_lost_pod_is_tried_again_and_the_run_is_like_a_local_one(
     reached(desk, placed, lambda found: "loss" in found["hold"]["metrics"], "a curve arrives")
     (pod,) = kube.list("v1", "Pod", namespace, labelSelector="hatstack.dev/step=hold")
     kube.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
-    reached(desk, placed, lambda found: found["hold"]["tries"] == 2, "the second try")
+    until(lambda: uids(kube, namespace, "hold") - {pod["metadata"]["uid"]}, "another pod", 120)
     (shared / "release").touch()
     assert over(desk, placed).state == "done"
     found = steps(desk, placed)
