@@ -90,7 +90,8 @@ class Sampler:
         order = [*plan.kept, *plan.leaders, *(row for row, _, _ in plan.followers)]
         place = {id(row): index for index, row in enumerate(order)}
         widest = rounded(max(len(row.prompt) - row.length for row in rows))
-        self._cache.reserve(len(rows), max(len(row.prompt) + row.limit for row in rows) + widest)
+        most = max(len(row.prompt) + row.limit for row in rows) + widest  # padding may be written behind the longest
+        self._cache.reserve(len(rows), min(most, rounded(self.network.positions)))  # but never behind the last position
         for row in plan.kept:
             assert row.kv is not None
             self._cache.put(place[id(row)], row.kv, row.length)
