@@ -73,6 +73,11 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join([*rows, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
+def label(suite: str) -> str:
+    """How a suite is called in tables."""
+    return suite[:2].upper() + suite[2:]
+
+
 def by_suite(evaluations: Found) -> str:
     """Every arm and seed, then the means with intervals."""
     numbers = sorted({seed for seed, _ in evaluations})
@@ -83,19 +88,19 @@ def by_suite(evaluations: Found) -> str:
             if one:
                 lines.append([arm, str(seed), *(mean(scores(one, arm, suite).values()) for suite in SUITES)])
         lines.append([f"**{arm}**", "all", *(interval(scores(evaluations, arm, suite)) for suite in SUITES)])
-    return table(["arm", "seed", *(suite.upper().replace("X", "x") for suite in SUITES)], lines)
+    return table(["arm", "seed", *map(label, SUITES)], lines)
 
 
 def contrasts(evaluations: Found) -> str:
     """What the main claims are about."""
     got = {(arm, suite): scores(evaluations, arm, suite) for arm in ("base", *ARMS) for suite in SUITES}
     lines = [
-        (f"{suite.upper()}: HSA − naive", contrast(got["hsa", suite], got["naive", suite]))
+        (f"{label(suite)}: HSA − naive", contrast(got["hsa", suite], got["naive", suite]))
         for suite in ("t2", "t1", "t2x", "t2n", "t2e", "t4m", "t4")
     ]
     lines += [(f"{arm}: T2 − T1", contrast(got[arm, "t2"], got[arm, "t1"])) for arm in ARMS]
-    lines.append(("HSA: T2E − T2", contrast(got["hsa", "t2e"], got["hsa", "t2"])))
-    lines += [(f"T4M: {arm} − base", contrast(got[arm, "t4m"], got["base", "t4m"])) for arm in ARMS]
+    lines.append(("HSA: T2e − T2", contrast(got["hsa", "t2e"], got["hsa", "t2"])))
+    lines += [(f"T4m: {arm} − base", contrast(got[arm, "t4m"], got["base", "t4m"])) for arm in ARMS]
     return table(["contrast", "points [95 %]"], lines)
 
 
