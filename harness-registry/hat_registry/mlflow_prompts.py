@@ -122,7 +122,7 @@ def _prompts(mlflow: Mlflow, workspace: str, name: str, digest: str) -> list[tup
     if not re.fullmatch(r"[A-Za-z0-9_-]+", workspace) or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise InvalidError("MLflow has no such names", cure="letters, digits, - and _")
     stem, wanted = f"{workspace}.{name}.", _alias("h", digest) if digest else "latest"
-    found = []
+    found: list[tuple[str, Any, Mapping[str, str]]] = []
     with mlflow.asked() as client:
         known, page = [], None
         while True:
