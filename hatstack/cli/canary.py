@@ -46,7 +46,8 @@ def objects(kubeconfig: Path | None, context: str | None, rollouts: Path | None)
         from hat_serving.canary.folder import Folder
 
         return Folder(rollouts)
-    return connect(kubeconfig, context)
+    found: Objects = connect(kubeconfig, context)
+    return found
 
 
 def connect(kubeconfig: Path | None, context: str | None) -> Any:

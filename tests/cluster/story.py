@@ -111,8 +111,7 @@ def scene(cluster: Cluster, kube: Kube, namespace: str) -> Iterator[Scene]:
             for name in ("engine", "next", "broken", "tools"):
                 until(lambda name=name: state(kube, namespace, name)["main"].get("ready"), f"{name} is ready", 120)
             until(lambda: _ready(kube, namespace), "the gateway is up", 120)
-            # The gateway itself says that this route takes posts only; before that, Traefik says that nobody is there.
-            until(lambda: _answers(f"{made.gateway}/v1/chat/completions", wanted=405), "viewers reach the gateway", 60)
+            until(lambda: _refused_by_the_gateway(made.gateway), "viewers reach the gateway", 60)
             yield made
         finally:
             console.close()
@@ -174,10 +173,19 @@ def _ready(kube: Kube, namespace: str) -> bool:
     return int(found.get("status", {}).get("availableReplicas", 0)) == 1
 
 
-def _answers(url: str, host: str = "", wanted: int = 200) -> bool:
+def _refused_by_the_gateway(url: str) -> bool:
+    """An empty request is refused by the gateway itself, in JSON; before it is there, Traefik answers in plain text."""
+    try:
+        answer = urllib3.request("POST", f"{url}/v1/chat/completions", body=b"{}", timeout=5, retries=False)
+    except urllib3.exceptions.HTTPError:
+        return False
+    return answer.status == 400 and "json" in answer.headers.get("Content-Type", "")
+
+
+def _answers(url: str, host: str = "") -> bool:
     headers = {"Host": host} if host else {}
     try:
-        return bool(urllib3.request("GET", url, headers=headers, timeout=5, retries=False).status == wanted)
+        return bool(urllib3.request("GET", url, headers=headers, timeout=5, retries=False).status == 200)
     except urllib3.exceptions.HTTPError:
         return False
 

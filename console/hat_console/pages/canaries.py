@@ -203,8 +203,9 @@ def _threshold(metric: Metric) -> str:
         return f"± {metric.share.margin:g}"
     if metric.sample_ratio is not None:
         return f"p ≥ {metric.sample_ratio.alpha:g}"
-    assert metric.threshold is not None
-    rule = metric.threshold.success
+    kind = metric.threshold or metric.evidence
+    assert kind is not None
+    rule = kind.success
     parts = [f"≥ {rule.at_least:g}"] if rule.at_least is not None else []
     return ", ".join(parts + ([f"≤ {rule.at_most:g}"] if rule.at_most is not None else []))
 

@@ -10,6 +10,7 @@ names a resource version is refused when the file has changed meanwhile; a file 
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import datetime
 import fcntl
@@ -88,7 +89,9 @@ class Folder:
             wanted = (change.get("metadata") or {}).get("resourceVersion")
             if wanted not in (None, found["metadata"]["resourceVersion"]):
                 raise ClusterError(409, "the object has changed meanwhile", place=name)
-            made = _merged(found, {key: value for key, value in change.items() if (key == "status") is status})
+            made: Manifest = _merged(
+                found, {key: value for key, value in change.items() if (key == "status") is status}
+            )
             made["metadata"] = _merged(found["metadata"], {} if status else change.get("metadata") or {})
             if made == found:
                 return found
@@ -148,13 +151,13 @@ class Folder:
             temporary.write_text("\n".join(lines[-KEPT_EVENTS // 2 :]) + "\n")
             temporary.replace(self._root / EVENTS)
 
-    def _lines(self) -> list[str]:
+    def _lines(self) -> builtins.list[str]:
         try:
             return (self._root / EVENTS).read_text().splitlines()
         except FileNotFoundError:
             return []
 
-    def _events(self) -> list[Manifest]:
+    def _events(self) -> builtins.list[Manifest]:
         return [json.loads(line) for line in self._lines() if line]
 
 

@@ -152,8 +152,8 @@ class HttpAdmin:
                 f"the gateway gave no usable answer: {type(error).__name__}", place=self._base
             ) from error
         if answer.status >= 400:
-            error = told.get("error", {})
-            raise BackendError(str(error.get("message", answer.status)), place=self._base)
+            said = told.get("error", {})
+            raise BackendError(str(said.get("message", answer.status)), place=self._base)
         found: dict[str, Any] = told
         return found
 
