@@ -126,20 +126,31 @@ def erase(
     gateway: Annotated[
         Path | None, typer.Option("--gateway", help="Data folder of a gateway: conversations, traces.")
     ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option("--mlflow", help="URI of an MLflow server: traces, JSON lines; names models to make again."),
+    ] = None,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
     """Erase a viewer, or what is past its day, from datasets, conversations and traces; says what must be made again."""
     if (viewer is None) == (not expired) or viewer == "":
         raise UsageError("erase what?", place="hat data erase", cure="give --viewer ID or --expired, and one of them")
-    if data is None and gateway is None:
+    if data is None and gateway is None and mlflow is None:
         raise UsageError(
-            "nothing to erase from", place="hat data erase", cure="--data FOLDER, --gateway FOLDER or both"
+            "nothing to erase from", place="hat data erase", cure="--data FOLDER, --gateway FOLDER, --mlflow URI"
+        )
+    if mlflow is not None and viewer is None:
+        raise UsageError(
+            "--expired does not reach MLflow", place="--mlflow", cure="MLflow archives traces by its own rule"
         )
     for folder in (data, gateway):
         if folder is not None and not folder.is_dir():
             raise InputError("there is no such folder", place=str(folder), cure="check the path")
     body: dict[str, Any] = {"changed": not dry_run, "datasets": {}, "derived": {}, "conversations": 0, "traces": {}}
+    body |= {"mlflow_traces": 0, "artifacts": {}, "models": []}
+    ids: set[str] = set()
+    digests: set[str] = set()
     if data is not None:
         from hat_components.importer.erase import erase_expired, erase_viewer
         from hat_components.importer.scrub import load_key
@@ -150,12 +161,26 @@ def erase(
             else erase_viewer(data, viewer, load_key(""), dry_run=dry_run)
         )
         body |= {"datasets": found.records, "derived": found.derived}
+        ids, digests = found.ids, found.digests
     if gateway is not None:
         body |= _from_gateway(gateway, viewer, dry_run)
-    rows = [(path, count) for path, count in {**body["datasets"], **body["traces"]}.items()]
-    rows.append(("conversations", body["conversations"]))
-    again = "".join(f"\nmake again: {path}" for path in body["derived"])
+    if mlflow is not None and viewer is not None:
+        body |= _from_mlflow(mlflow, viewer, ids, digests, dry_run)
+    rows = [(path, count) for path, count in {**body["datasets"], **body["traces"], **body["artifacts"]}.items()]
+    rows += [("conversations", body["conversations"]), ("mlflow traces", body["mlflow_traces"])]
+    again = "".join(f"\nmake again: {path}" for path in [*body["derived"], *body["models"]])
     emit(body, lambda: table(("place", "would go" if dry_run else "gone"), rows) + again)
+
+
+def _from_mlflow(uri: str, viewer: str, ids: set[str], digests: set[str], dry_run: bool) -> dict[str, Any]:
+    """What goes from an MLflow server."""
+    from hat_components.importer.erase_mlflow import erase_from_mlflow
+    from hat_components.importer.scrub import load_key, pseudonym
+    from hat_components.register.tracking import locate
+
+    alias = pseudonym(load_key(""), viewer)
+    gone = erase_from_mlflow(locate(uri, Path()), viewer, alias, ids, digests, dry_run=dry_run)
+    return {"mlflow_traces": gone.traces, "artifacts": gone.artifacts, "models": gone.models}
 
 
 def _from_gateway(gateway: Path, viewer: str | None, dry_run: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Always holds: a dataset is rewritten under its own name, whole, or left as it was; its digest changes, and so does that of
 nothing else; a dataset that only names an erased one as its source is listed, so that what was derived from the viewer's
-words (trajectories, models) can be made again. Not here: traces of the gateway and artifacts of MLflow (their stores).
+words (trajectories, models) can be made again. Not here: traces of the gateway (its store), MLflow (erase_mlflow).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Erasure:
     """Dataset folder → records that were removed."""
     derived: dict[str, str] = field(default_factory=dict)
     """Dataset folder → digest of an erased dataset that it was made from and still names."""
+    digests: set[str] = field(default_factory=set)
+    """What the erased datasets were called before; models carry it as a tag."""
     ids: set[str] = field(default_factory=set)
     """Ids of the records that were removed; trajectories made of them carry them as `item`."""
 
@@ -44,6 +46,7 @@ def erase_viewer(root: Path, viewer: str, key: bytes, *, dry_run: bool = False) 
             if manifest.kind == kind and (count := _erase(folder, manifest, found, dry_run)):
                 found.records[str(folder)] = count
                 erased[manifest.digest] = str(folder)
+    found.digests = set(erased)
     for folder, manifest in manifests.items():
         for digest in manifest.sources.values():
             if digest in erased and str(folder) not in found.records:
