@@ -69,3 +69,26 @@ def test_a_purpose_is_asked_for_and_checked(hat: Hat, source: Path, tmp_path: Pa
     done = hat("data", "import", source, "--purpose", "fun", "--to", tmp_path / "x")
     assert done.code == 2
     assert "purpose" in done.err
+
+
+def test_erase_says_what_and_from_where(
+    hat: Hat, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HATSTACK_PSEUDONYM_KEY", "a secret of more than sixteen bytes")
+    rows = [json.loads(line) | {"user": f"u{index % 2}"} for index, line in enumerate(source.read_text().splitlines())]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    target = tmp_path / "chats"
+    command = ("data", "import", source, "--purpose", "training", "--to", target, "--held-out", 0)
+    assert hat(*command, "--keep-days", 30).code == 0
+    assert "kept until 2" in hat("data", "show", target / "held_in").out
+    for wrong in ((), ("--viewer", "u1", "--expired"), ("--viewer", "")):
+        assert hat("data", "erase", *wrong, "--data", target).code == 2
+    assert hat("data", "erase", "--viewer", "u1").code == 2
+    assert hat("data", "erase", "--expired", "--mlflow", "sqlite:///x.db").code == 2
+    assert hat("data", "erase", "--viewer", "u1", "--data", tmp_path / "none").code == 3
+    dry = hat("data", "erase", "--viewer", "u1", "--data", target, "--dry-run", "--output", "json").json()
+    assert (dry["changed"], list(dry["datasets"].values())) == (False, [20])
+    gone = hat("data", "erase", "--viewer", "u1", "--data", target, "--output", "json").json()
+    assert gone["datasets"] == dry["datasets"]
+    assert hat("data", "show", target / "held_in", "--output", "json").json()["splits"]["held_in"]["count"] == 20
+    assert hat("data", "erase", "--expired", "--data", target, "--output", "json").json()["datasets"] == {}
