@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,9 @@ from hatstack.cli.failure import CheckError, ConflictError, UsageError
 from hatstack.cli.output import DryRun, Output, RunsDir, emit, say, table
 
 if TYPE_CHECKING:
+    from hat_harness.spec import Harness
     from hat_serving.loadtest.measured import LoadResult
+    from hat_serving.loadtest.replay import RequestRecord, Row
     from hat_serving.loadtest.requests import RequestSet
 
 app = typer.Typer(no_args_is_help=True, help="Load tests.")
@@ -151,15 +153,14 @@ def replay(
     output: Output = None,
 ) -> None:
     """Replay D_perf against engines, closed loop; HATSTACK_ENDPOINT_KEY is sent as bearer token when it is set."""
-    import asyncio
-
     from hat_harness.digest import harness_digest
     from hat_harness.load import load_harness
-    from hat_serving.loadtest import replay as replays
+    from hat_serving.loadtest.replay import to_json
     from hat_serving.loadtest.requests import RequestSet
-    from hat_serving.loadtest.timed import Endpoint
 
-    clients = _clients(concurrency)
+    runs = [
+        (number, turn) for number in _clients(concurrency) for turn in range(1, (runs_at_4 if number == 4 else 1) + 1)
+    ]
     targets = [_endpoint(one) for one in endpoint or ()]
     served = [_pair(one) for one in serve or ()]
     if not targets and not served:
@@ -170,32 +171,54 @@ def replay(
     drawn = RequestSet.read(requests) if requests else _drawn(harness, seed, count, [])
     folder = _folder(out, runs_dir, "replay")
     drawn.save(folder / "requests.json")
-    rows: list[replays.Row] = []
-
-    async def measure(model: str, mtp: str, url: str) -> None:
-        key = os.environ.get("HATSTACK_ENDPOINT_KEY", "")
-        async with Endpoint(url.rstrip("/").removesuffix("/v1"), endpoint_model, key) as target:
-            for number in clients:
-                for turn in range(1, (runs_at_4 if number == 4 else 1) + 1):
-                    row, records = await replays.replay(
-                        drawn, loaded, target, model=model, mtp=mtp, concurrency=number, run=turn
-                    )
-                    rows.append(row)
-                    _keep(folder, row, records)
-                    say(
-                        f"{model} mtp {mtp} C={number}: wall p50 {row.wall_p50_s:.3f} s, {row.decode_tokens_per_s:.0f} tokens/s"
-                    )
-
-    with _engines(targets, served) as every:
+    rows: list[Row] = []
+    with closing(_engines(targets, served)) as every:
         for model, mtp, url in every:
-            asyncio.run(measure(model, mtp, url()))
-    body = replays.to_json(rows, drawn, harness_digest(loaded), _machine())
+            rows += _measured(drawn, loaded, url, endpoint_model, (model, mtp), runs, folder)
+    body = to_json(rows, drawn, harness_digest(loaded), _machine())
     page = _write(folder, body)
-    shown = [
-        (r.model, r.mtp, r.concurrency, r.run, _ms(r.wall_p50_s), _ms(r.wall_p95_s), _ms(r.ttft_p95_s),
-         r.decode_tokens_per_s, 100 * r.in_time, 100 * r.success, 100 * r.safe) for r in rows
-    ]  # fmt: skip
-    emit({**body, "report": str(page)}, lambda: table(ROWS, shown) + f"\nreport  {page}")
+    emit({**body, "report": str(page)}, lambda: table(ROWS, [_shown(row) for row in rows]) + f"\nreport  {page}")
+
+
+def _measured(
+    drawn: RequestSet,
+    harness: Harness,
+    url: str,
+    name: str,
+    label: tuple[str, str],
+    runs: list[tuple[int, int]],
+    folder: Path,
+) -> list[Row]:
+    """All runs against one engine; each run's requests are appended to the folder."""
+    import asyncio
+
+    from hat_serving.loadtest import replay as replays
+    from hat_serving.loadtest.timed import Endpoint
+
+    model, mtp = label
+
+    async def measure() -> list[Row]:
+        rows = []
+        key = os.environ.get("HATSTACK_ENDPOINT_KEY", "")
+        async with Endpoint(url.rstrip("/").removesuffix("/v1"), name, key) as target:
+            for number, turn in runs:
+                row, records = await replays.replay(
+                    drawn, harness, target, model=model, mtp=mtp, concurrency=number, run=turn
+                )
+                rows.append(row)
+                _keep(folder, {"model": model, "mtp": mtp, "concurrency": number, "run": turn}, records)
+                say(
+                    f"{model} mtp {mtp} C={number}: wall p50 {_ms(row.wall_p50_s)}, {row.decode_tokens_per_s:.0f} tokens/s"
+                )
+        return rows
+
+    return asyncio.run(measure())
+
+
+def _shown(row: Row) -> tuple[object, ...]:
+    times = (_ms(seconds) for seconds in (row.wall_p50_s, row.wall_p95_s, row.ttft_p95_s))
+    shares = (100 * share for share in (row.in_time, row.success, row.safe))
+    return row.model, row.mtp, row.concurrency, row.run, *times, row.decode_tokens_per_s, *shares
 
 
 @app.command("report")
@@ -257,38 +280,25 @@ def _write(folder: Path, body: dict[str, Any]) -> Path:
     return folder / "report.html"
 
 
-def _keep(folder: Path, row: Any, records: Any) -> None:
+def _keep(folder: Path, cell: dict[str, Any], records: list[RequestRecord]) -> None:
     """Append the requests of one run."""
     from dataclasses import asdict
 
     with (folder / "records.jsonl").open("a", encoding="utf-8") as file:
-        for one in records:
-            cell = {"model": row.model, "mtp": row.mtp, "concurrency": row.concurrency, "run": row.run}
-            file.write(json.dumps({**cell, **asdict(one)}) + "\n")
+        file.writelines(json.dumps({**cell, **asdict(one)}) + "\n" for one in records)
 
 
-@contextmanager
 def _engines(
     targets: list[tuple[str, str, str]], served: list[tuple[str, Path]]
-) -> Iterator[Iterator[tuple[str, str, Any]]]:
-    """(model, mtp, how to get the address) one after another; a served engine runs while it is measured."""
-    from contextlib import ExitStack
-
+) -> Generator[tuple[str, str, str], None, None]:
+    """(model, mtp, address) one after another; a served engine runs while its caller measures it."""
     from hat_serving.loadtest.serve import dev_engine, has_head
 
-    with ExitStack() as stack:
-
-        def every() -> Iterator[tuple[str, str, Any]]:
-            for model, mtp, url in targets:
-                yield model, mtp, lambda url=url: url
-            for model, folder in served:
-                for mtp in (False, True) if has_head(folder) else (False,):
-                    with dev_engine(folder, mtp=mtp) as url:
-                        yield model, "on" if mtp else "off", lambda url=url: url
-
-        made = every()
-        stack.callback(made.close)
-        yield made
+    yield from targets
+    for model, folder in served:
+        for on in (False, True) if has_head(folder) else (False,):
+            with dev_engine(folder, mtp=on) as url:
+                yield model, "on" if on else "off", url
 
 
 def _endpoint(given: str) -> tuple[str, str, str]:

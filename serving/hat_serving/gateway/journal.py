@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any
 
 import orjson
 from sqlalchemy import Connection
-from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlalchemy.exc import DatabaseError, IntegrityError, SQLAlchemyError
 
 from hat_harness.errors import PlatformError
 from hat_registry import clock
@@ -82,7 +83,7 @@ class Journal:
             cursor = self._reader.cursor()
             row = cursor.execute(self._find, (self._workspace, identity)).fetchone()
             cursor.close()
-        except self._database.engine.dialect.dbapi.Error as error:
+        except (sqlite3.Error, SQLAlchemyError) as error:
             self._reader = None
             raise StoreError(f"the database does not answer ({type(error).__name__})") from None
         if row is None:
