@@ -108,7 +108,7 @@ def _speed_up(cell: Sequence[Row], cells: Sequence[Sequence[Row]]) -> str:
 
 
 HEAD = ("Model, MTP", "C", "Wall P50, s", "Wall P95, s", "TTFT P95, s", "Decode, tokens/s", "Speed-up", "≤ 15 s, %",
-        "Success, %", "Safe replies, %", "Runs")  # fmt: skip
+        "Success, %", "Safe, %", "Runs")  # fmt: skip
 
 
 def _line(cell: Sequence[Row], cells: Sequence[Sequence[Row]]) -> tuple[str, ...]:
@@ -132,7 +132,8 @@ def _lead(source: Source, replay: Replay) -> str:
     return (
         f"{asked.get('measured')} requests after {asked.get('warm_up')} to warm up, {str(asked.get('digest'))[7:19]}, run "
         f"{source.run}. TTFT: first token of the request's first model call. Decode: mean over model calls, from the first "
-        "token on; speed-up: decode over that without MTP at the same C. Success: no model call failed."
+        "token on; speed-up: decode over that without MTP at the same C. Success: no model call failed; safe: the "
+        "harness's safe reply."
     )
 
 
