@@ -132,7 +132,6 @@ def test_a_slow_client_holds_up_nobody(world: World) -> None:
     body = json.dumps({"model": "shop", "messages": [{"role": "user", "content": "long"}], "stream": True}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nX-Hatstack-Conversation: slow\r\n"
     with socket.create_connection((host, int(port))) as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         slow.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         for number in range(5):
             assert content(world.say("hi", f"other{number}")).startswith("hello")
@@ -142,7 +141,7 @@ def test_a_slow_client_holds_up_nobody(world: World) -> None:
             piece = slow.recv(65_536)
             assert piece
             received += piece
-    assert content(world.say("hi", "slow")).startswith("hello number 2")
+    assert world.say("hi", "slow").json()["id"].endswith("-2")
 
 
 def test_a_disconnect_stops_the_generation_of_a_stream(world: World) -> None:
