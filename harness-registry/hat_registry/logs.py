@@ -23,7 +23,7 @@ access = logging.getLogger("hatstack.access")
 TRACE: ContextVar[str] = ContextVar("hatstack_trace", default="")
 """The trace id of the running request: 32 hex digits, "" outside of one."""
 _PARENT = re.compile(rb"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 SLOW_S = 1.0
 
 
