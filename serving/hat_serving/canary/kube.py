@@ -154,7 +154,8 @@ class Kube:
         """A merge patch (a dict) or a JSON patch (a list). A failed `test` of a JSON patch is a conflict, code 409."""
         path = self.path(api_version, kind, name, namespace) + ("/status" if status else "")
         content_type = JSON_PATCH if isinstance(change, list) else MERGE
-        query = {"fieldManager": self.manager, "fieldValidation": "Strict"}
+        # An older definition may know less of the status than this version writes: what it does not know is left out.
+        query = {"fieldManager": self.manager, "fieldValidation": "Warn" if status else "Strict"}
         try:
             patched: Manifest = self.request("PATCH", path, change, content_type=content_type, **query)
         except ClusterError as error:
