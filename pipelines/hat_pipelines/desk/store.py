@@ -10,12 +10,13 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.engine import Row
+from sqlalchemy.exc import IntegrityError
 
 from hat_pipelines.desk import cron
 from hat_pipelines.desk import tables as t
@@ -91,12 +92,21 @@ class OrderStore:
 
     def place(self, workspace: str, account: str, order: Order, *, schedule: str = "") -> Ordered:
         """Put an order into the queue. RunConflictError when its run's name is taken or its run is not over."""
+        for attempt in range(5):
+            try:
+                return self._place_once(workspace, account, order, schedule)
+            except IntegrityError:  # somebody placed one in the same moment: the next number is free
+                if attempt == 4:
+                    raise StoreError("the queue is too busy", cure="try again") from None
+        raise AssertionError("unreachable")
+
+    def _place_once(self, workspace: str, account: str, order: Order, schedule: str) -> Ordered:
         with self._database.write() as tx:
             number = (tx.execute(select(func.max(t.order.c.number))).scalar() or 0) + 1
             run = self._name(tx, workspace, order)
             row: dict[str, Any] = {
                 "id": secrets.token_hex(8), "workspace": workspace, "number": number, "run": run, "state": "queued",
-                "target": order.target, "place": str(self.root.resolve()), "body": order.model_dump_json(),
+                "target": order.target, "place": self._here, "body": order.model_dump_json(),
                 "schedule": schedule, "created_by": account, "created_at": _now(), "started_at": "", "ended_at": "",
                 "fault": "",
             }  # fmt: skip
@@ -115,7 +125,7 @@ class OrderStore:
             if not (self.root / order.resume / "run.json").exists():
                 raise RunNotFoundError(f"no run {order.resume!r}", place=str(self.root), cure="see /runs")
             return order.resume
-        stem = order.name or f"{order.profile}-{datetime.now().astimezone().strftime('%Y%m%d-%H%M%S')}"
+        stem = order.name or f"{order.profile}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
         for attempt in range(1000):
             name = stem if order.name or not attempt else f"{stem}-{attempt + 1}"
             taken = (self.root / name).exists() or _latest(tx, name) is not None
@@ -129,7 +139,7 @@ class OrderStore:
 
     def orders(self, workspace: str, *, states: tuple[State, ...] = (), limit: int = 500) -> list[Ordered]:
         """Orders of a workspace, the newest first."""
-        query = select(t.order).where(t.order.c.workspace == workspace, t.order.c.place == self._place)
+        query = select(t.order).where(t.order.c.workspace == workspace, t.order.c.place == self._here)
         if states:
             query = query.where(t.order.c.state.in_(states))
         with self._database.read() as tx:
@@ -139,14 +149,14 @@ class OrderStore:
         """The latest order of a run; None for a run that was started from the command line."""
         with self._database.read() as tx:
             row = tx.execute(
-                select(t.order).where(t.order.c.run == run, t.order.c.place == self._place)
+                select(t.order).where(t.order.c.run == run, t.order.c.place == self._here)
                 .order_by(t.order.c.number.desc()).limit(1)
             ).first()  # fmt: skip
         return _ordered(row) if row is not None else None
 
     def active(self) -> list[Ordered]:
         """Orders of every workspace that are queued or running here, in the order in which they came."""
-        query = select(t.order).where(t.order.c.place == self._place, t.order.c.state.in_(ACTIVE))
+        query = select(t.order).where(t.order.c.place == self._here, t.order.c.state.in_(ACTIVE))
         with self._database.read() as tx:
             return [_ordered(row) for row in tx.execute(query.order_by(t.order.c.number))]
 
@@ -160,12 +170,12 @@ class OrderStore:
 
     def workspaces(self) -> dict[str, str]:
         """Run → the workspace that it belongs to, of those that were ordered."""
-        query = select(t.order.c.run, t.order.c.workspace).where(t.order.c.place == self._place)
+        query = select(t.order.c.run, t.order.c.workspace).where(t.order.c.place == self._here)
         with self._database.read() as tx:
             return {row.run: row.workspace for row in tx.execute(query)}
 
     @property
-    def _place(self) -> str:
+    def _here(self) -> str:
         return str(self.root.resolve())
 
     # ---- schedules ------------------------------------------------------------------------------------------
