@@ -29,6 +29,8 @@ def ask(
     for start in range(0, len(calls), batch):
         for output in model.generate(calls[start : start + batch]):
             yield output if isinstance(output, ModelOutput) else None
+        if (forget := getattr(model, "forget", None)) is not None:
+            forget()  # nothing goes on here, so a local model need not keep its caches
         tick(min(start + batch, len(calls)))
 
 

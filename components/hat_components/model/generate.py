@@ -27,8 +27,8 @@ from hat_harness.events import CallModel, Failure, Message, ModelOutput
 if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
 
-PREFILL_ROWS = 16
-"""Rows of a prompt batch; more only costs memory."""
+PREFILL_ROWS, PREFILL_TOKENS = 16, 16_384
+"""Bounds of a prompt batch; more only costs memory."""
 
 PAIRS = 4_000_000
 """Bound of rows x new tokens x tokens seen in a batch that continues caches: its attention is held in memory whole."""
@@ -109,6 +109,8 @@ class Sampler:
         """Compute what no cache covers of the prompts in cache rows `start` to `end`, in groups of like length."""
         while start < end:
             group = rows[start : min(end, start + PREFILL_ROWS)]
+            longest = max(len(row.prompt) - row.length for row in group)
+            group = group[: max(1, PREFILL_TOKENS // longest)]
             if any(row.length for row in group):
                 new = max(len(row.prompt) - row.length for row in group)
                 group = group[: max(1, PAIRS // (new * max(len(row.prompt) for row in group)))]
@@ -309,6 +311,7 @@ class MicroModel:
         self.forget(session_id)
         assert row.kv is not None
         self._kept[session_id] = _Kept(row.prompt + row.ids, row.kv, call.segment, call.messages, output)
+        row.kv = None
         self._cached += len(row.prompt) + len(row.ids)
         while self._cached > self.cache_tokens and len(self._kept) > 1:
             self.forget(next(iter(self._kept)))
