@@ -118,9 +118,12 @@ def families(evaluations: Found) -> str:
         for item in suite.items if suite and arm in ARMS else ():
             for family in item.families:
                 sums[family][arm].append(item.values["average"])
-    lines = [
-        [family, str(len(rows["hsa"])), *(mean(rows[arm]) for arm in ARMS)] for family, rows in sorted(sums.items())
-    ]
+    most = max((len(rows["hsa"]) for rows in sums.values()), default=0)
+    always = [family for family, rows in sorted(sums.items()) if len(rows["hsa"]) == most]
+    shown = {family: sums[family] for family in sorted(sums) if family not in always}
+    if always:
+        shown[f"in every state: {', '.join(always)}"] = sums[always[0]]
+    lines = [[family, str(len(rows["hsa"])), *(mean(rows[arm]) for arm in ARMS)] for family, rows in shown.items()]
     return table(["family in the state", "items", *ARMS], lines)
 
 
