@@ -28,7 +28,7 @@ from tests.cluster.story import PASSWORD, Scene, folder, scene
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.matrix,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.usefixtures("controller"),
 ]
 CHI_SQUARE = 13.8
@@ -63,7 +63,7 @@ def story(at: Scene, name: str, engine: str, release: str) -> Manifest:
 
 def load(at: Scene, seed: int) -> LoadPlan:
     return LoadPlan(
-        url=at.gateway, model="live", users=30, duration_s=300, spawn_rate=5, think_s=8, turns=3, stream=False,
+        url=at.gateway, model="live", users=24, duration_s=400, spawn_rate=5, think_s=10, turns=3, stream=False,
         seed=seed, timeout_s=60,
     )  # fmt: skip
 
@@ -72,11 +72,11 @@ def run(at: Scene, out: Path, manifest: Manifest, seed: int) -> tuple[dict[str, 
     """The rollout under load, to its end and a little beyond."""
     name = manifest["metadata"]["name"]
     with RunningLoad(load(at, seed), out) as running:
-        _wait(lambda: len({turn.viewer for turn in running.so_far()}) >= 25, "viewers talk")
+        _wait(lambda: len({turn.viewer for turn in running.so_far()}) >= 20, "viewers talk")
         control.start(at.kube, manifest)
-        done = until_phase(at.kube, at.namespace, "Healthy", "Degraded", "Paused", name=name, seconds=200)
+        done = until_phase(at.kube, at.namespace, "Healthy", "Degraded", "Paused", name=name, seconds=300)
         ended = len(running.so_far())
-        _wait(lambda: len(running.so_far()) > ended + 40, "viewers go on talking")
+        _wait(lambda: len(running.so_far()) > ended + 20, "viewers go on talking")
         running.stop()
     return done, running.result()
 
@@ -155,7 +155,7 @@ def test_promotion_and_abort_under_traffic_fail_nobody(
         assert done["reason"] == "Promoted", done
         assert result.failed == 0, result.errors
         assert result.lost_turns == 0
-        assert max(split_holds(done, result)) >= 12
+        assert max(split_holds(done, result)) >= 8
         promoted = moment(done["finishedAt"])
         early = [move for move in result.moved if move.at < promoted - 5]
         assert early == [], "a running conversation keeps its arm"
