@@ -1,7 +1,8 @@
 """Reads from the registry, interleaved with MLflow's prompt registry: through the client's cache, and over HTTP.
 
     cache  µs of CPU per `Client.resolve` + `by_digest` within the pointer's TTL, beside MLflow's cached `load_prompt`
-    http   requests/s of `GET .../pointers/production` at concurrency 8, one worker, beside MLflow's alias read
+    http   requests/s of `GET .../pointers/staging` at concurrency 8, one worker, beside MLflow's alias read
+    work   ms of CPU that the server spends on one such request, which other work on the machine changes little
 
 Prints one JSON object per case with medians over rounds and the ratio. Run: python bench/registry_read.py [--rounds 3]
 """
@@ -40,7 +41,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], limit_s: float = 120) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], limit_s: float = 400) -> None:
     """Until the address answers."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline and process.poll() is None:
@@ -61,7 +62,7 @@ def ours(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     registry.close()
     port = free_port()
     command = [sys.executable, "-m", "hat_console", "--data", str(folder), "--port", str(port), "--open"]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_for(f"http://127.0.0.1:{port}/healthz", process)
     return process, f"http://127.0.0.1:{port}"
 
@@ -121,6 +122,26 @@ def per_second(url: str, path: str, requests: int, workers: int = 8) -> float:
     return requests / (time.monotonic() - began)
 
 
+def cpu_s(group: int) -> float:
+    """CPU seconds that the processes of a group have used so far (Linux)."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measured(url: str, path: str, requests: int, group: int) -> tuple[float, float]:
+    """(requests per second, ms of the server's CPU per request)."""
+    before = cpu_s(group)
+    rate = per_second(url, path, requests)
+    return rate, (cpu_s(group) - before) / requests * 1000
+
+
 def told(case: str, unit: str, mine: list[float], theirs: list[float], higher_is_better: bool) -> None:
     """One JSON line."""
     a, b = statistics.median(mine), statistics.median(theirs)
@@ -130,8 +151,8 @@ def told(case: str, unit: str, mine: list[float], theirs: list[float], higher_is
             {
                 "case": case,
                 "unit": unit,
-                "hatstack": round(a, 2),
-                "mlflow": round(b, 2),
+                "hatstack": round(a, 3),
+                "mlflow": round(b, 3),
                 "times_better": round(ratio, 1),
             }
         )
@@ -163,10 +184,15 @@ def main() -> None:
             alias = "/api/2.0/mlflow/registered-models/alias?name=bench&alias=staging"
             path = "/api/v1/harnesses/react-baseline/pointers/staging"
             over_http = [
-                (per_second(url, path, given.requests), per_second(peer_url, alias, given.requests // 8))
+                (
+                    measured(url, path, given.requests, mine.pid),
+                    measured(peer_url, alias, given.requests // 8, theirs.pid),
+                )
                 for _ in range(given.rounds)
             ]
-            told("http", "requests/s at concurrency 8", [a for a, _ in over_http], [b for _, b in over_http], True)
+            rates, work = ([(a[part], b[part]) for a, b in over_http] for part in (0, 1))
+            told("http", "requests/s at concurrency 8", [a for a, _ in rates], [b for _, b in rates], True)
+            told("work", "ms CPU of the server per request", [a for a, _ in work], [b for _, b in work], False)
         finally:
             mine.terminate()
             os.killpg(theirs.pid, 15)

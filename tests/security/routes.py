@@ -37,7 +37,8 @@ def every(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def rules(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
     """The classification, with the ids of a world filled in."""
-    return {**_entrance(), **_api(ids), **_console_api(), **_pages(ids)}
+    api = {**_reads(ids), **_moves(ids), **_administration(ids), **_console_api()}
+    return {**_entrance(), **api, **_pages(ids), **_page_changes(ids)}
 
 
 def _entrance() -> dict[tuple[str, str], Rule]:
@@ -56,9 +57,15 @@ def _entrance() -> dict[tuple[str, str], Rule]:
     }
 
 
-def _api(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
-    digest, proposal, hook = ids["digest"], ids["proposal"], ids["webhook"]
-    move = {"release": "shop", "phase": "Running", "step": 0, "weight": 10}
+def _under_api(told: Mapping[tuple[str, str], Rule]) -> dict[tuple[str, str], Rule]:
+    return {
+        (method, f"/api/v1{template}"): Rule(rule.needs, f"/api/v1{rule.path or template}", rule.send)
+        for (method, template), rule in told.items()
+    }
+
+
+def _reads(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
+    digest, proposal = ids["digest"], ids["proposal"]
     read = {
         f"{H}": "/harnesses/{name}",
         f"{H}/diff?a={digest}&b={digest}": "/harnesses/{name}/diff",
@@ -89,7 +96,12 @@ def _api(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         "/api/v1/watch?after=0": "/watch",
     }
     found = {("GET", f"/api/v1{template}"): Rule("read", path) for path, template in read.items()}
-    found |= {("GET", f"/api/v1{template}"): Rule("some", path) for path, template in some.items()}
+    return found | {("GET", f"/api/v1{template}"): Rule("some", path) for path, template in some.items()}
+
+
+def _moves(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
+    digest, proposal = ids["digest"], ids["proposal"]
+    move = {"release": "shop", "phase": "Running", "step": 0, "weight": 10}
     new = {"kind": "harness", "name": "react-baseline", "pointer": "production", "digest": digest, "reason": "x"}
     release = {"name": "shop", "model": TWO, "harness": digest, "profile": ONE}
     fact = {"format": "hatstack.evidence/1", "subject": digest, "type": "cost", "content": {}}
@@ -116,6 +128,13 @@ def _api(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         ("DELETE", "/mutes/{room}"): Rule("mute", "/mutes/r1"),
         ("POST", "/mlflow/follow"): Rule("move"),
         ("POST", "/canaries/{namespace}/{name}/moves"): Rule("evidence", "/canaries/a/b/moves", {"json": move}),
+    }
+    return _under_api(changes)
+
+
+def _administration(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
+    hook = ids["webhook"]
+    changes: dict[tuple[str, str], Rule] = {
         ("GET", "/me"): Rule("signed"),
         ("PUT", "/me/password"): Rule("signed", "", {"json": {"old": "x", "new": "y"}}),
         ("GET", "/tokens"): Rule("signed"),
@@ -138,11 +157,7 @@ def _api(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
             "policy", f"/webhooks/{hook}/deliveries/x/again"
         ),
     }
-    found |= {
-        (method, f"/api/v1{template}"): Rule(rule.needs, f"/api/v1{rule.path or template}", rule.send)
-        for (method, template), rule in changes.items()
-    }
-    return found
+    return _under_api(changes)
 
 
 def _console_api() -> dict[tuple[str, str], Rule]:
@@ -184,16 +199,11 @@ def _console_api() -> dict[tuple[str, str], Rule]:
         ("PUT", "/schedules/{name}"): Rule("run", "/schedules/x", timed),
         ("DELETE", "/schedules/{name}"): Rule("run", "/schedules/x"),
     }
-    return {
-        (method, f"/api/v1{template}"): Rule(rule.needs, f"/api/v1{rule.path or template}", rule.send)
-        for (method, template), rule in told.items()
-    }
+    return _under_api(told)
 
 
 def _pages(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
-    digest, proposal, hook = ids["digest"], ids["proposal"], ids["webhook"]
-    propose = {"data": {"name": "react-baseline", "pointer": "production", "digest": digest, "reason": "x"}}
-    lines = {"data": {"lines": "{}", "project": "x"}}
+    digest = ids["digest"]
     pages = {
         "some": ("/", "/harnesses", "/ledger", "/models", "/proposals", "/releases"),
         "read": ("/canaries", "/chat", "/evaluations", "/experiments", "/ledger/verify", "/pipelines", "/runs"),
@@ -222,6 +232,14 @@ def _pages(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         ),
         ("GET", "/harnesses/{name}/{selector}"): Rule("read", f"{PAGE}/{digest}"),
         ("GET", "/harnesses/{name}/{selector}/archive"): Rule("read", f"{PAGE}/{digest}/archive"),
+    }
+
+
+def _page_changes(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
+    proposal, hook, digest = ids["proposal"], ids["webhook"], ids["digest"]
+    propose = {"data": {"name": "react-baseline", "pointer": "production", "digest": digest, "reason": "x"}}
+    lines = {"data": {"lines": "{}", "project": "x"}}
+    return {
         ("POST", "/label"): Rule("label", "", lines),
         ("GET", "/label/{name}"): Rule("label", "/label/x"),
         ("POST", "/label/{name}"): Rule("label", "/label/x", {"data": {"label:a": "b", "item": "i"}}),
