@@ -17,8 +17,10 @@ from hat_components.report import svg
 from hat_components.report.view import Section, Table
 
 ITEMS = ("t7", "t17", "t18", "t20")
-HEAD = ("", "Turns", "Failed", "TTFT P50, s", "TTFT P95, s", "Between pieces P95, s", "Wall P50, s", "Wall P95, s", "Wall P99, s",
-        "Turns/s", "Tokens/s", "In time, %", "Goodput, turns/s")  # fmt: skip
+TIMES = (("ttft_p50_s", "TTFT P50, s"), ("ttft_p95_s", "TTFT P95, s"), ("between_p95_s", "Between pieces P95, s"),
+         ("wall_p50_s", "Wall P50, s"), ("wall_p95_s", "Wall P95, s"), ("wall_p99_s", "Wall P99, s"))  # fmt: skip
+RATES = (("turns", "Turns", "d"), ("failed", "Failed", "d"), ("in_time", "In time", ".1%"), ("turns_per_s", "Turns/s", ".1f"),
+         ("goodput_per_s", "Goodput, turns/s", ".1f"), ("tokens_per_s", "Tokens/s", ".0f"))  # fmt: skip
 SLICES = 40
 """Points of a curve over time."""
 
@@ -46,9 +48,12 @@ def _load(folder: Path, body: dict[str, Any]) -> Iterable[Rendered]:
         f"{body['lost_turns']} turns were lost."
     )
     arms = [(name or "(not told)", one) for name, one in body["arms"].items()]
+    shown = [*arms, ("all", body["whole"])]
     tables = (
-        Table("By the arm that served", HEAD, tuple(_figures(*one) for one in (*arms, ("all", body["whole"])))),
-        Table("By intent", HEAD, tuple(_figures(*one) for one in body["intents"].items())),
+        _rates("By the arm that served: turns", shown),
+        _times("By the arm that served: times", shown),
+        _rates("By intent: turns", list(body["intents"].items())),
+        _times("By intent: times", list(body["intents"].items())),
     )
     yield _section("figures", "Figures", lead, tables, _curves(folder))
     moves = tuple((one["before"], one["after"], str(one["count"])) for one in body["moves"])
@@ -64,12 +69,14 @@ def _section(ident: str, title: str, lead: str, tables: tuple[Table, ...], plots
     return Rendered(ident, title, "made", Section(ident, title, lead, tables, plots), (), ())
 
 
-def _figures(name: str, one: dict[str, Any]) -> tuple[str, ...]:
-    seconds = ("ttft_p50_s", "ttft_p95_s", "between_p95_s", "wall_p50_s", "wall_p95_s", "wall_p99_s")
-    rates = (("turns_per_s", ".1f"), ("tokens_per_s", ".0f"))
-    told = tuple(format(one[key], form) for key, form in rates)
-    timely = (f"{100 * one['in_time']:.1f}", f"{one['goodput_per_s']:.1f}")
-    return name, str(one["turns"]), str(one["failed"]), *(f"{one[key]:.3f}" for key in seconds), *told, *timely
+def _rates(caption: str, rows: list[tuple[str, dict[str, Any]]]) -> Table:
+    cells = tuple((name, *(format(one[key], form) for key, _, form in RATES)) for name, one in rows)
+    return Table(caption, ("", *(head for _, head, _ in RATES)), cells)
+
+
+def _times(caption: str, rows: list[tuple[str, dict[str, Any]]]) -> Table:
+    cells = tuple((name, *(f"{one[key]:.3f}" for key, _ in TIMES)) for name, one in rows)
+    return Table(caption, ("", *(head for _, head in TIMES)), cells)
 
 
 def _curves(folder: Path) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from hat_serving.loadtest.plan import LoadPlan
 from hat_serving.loadtest.run import LoadError, RunningLoad, run_load
 from hat_serving.loadtest.shapes import viewers_at
 from hat_serving.loadtest.viewers import asked_of, conversation, on_sale, room_of
+from hatstack.cli.loadtest_page import page
 from tests.serving.conftest import World, deploy, shop
 
 PLAN = LoadPlan(url="http://127.0.0.1:1", model="shop")
@@ -122,3 +123,20 @@ def test_percentiles_are_values_that_were_measured(values: list[float], share: f
     found = percentile(values, share)
     assert found in values
     assert sum(value <= found for value in values) >= share * len(values) - 1e-9
+
+
+def test_the_page_of_a_load_shows_arms_moves_failures_and_escapes(tmp_path: Path) -> None:
+    turns = [record(1), record(2, arm="canary"), record(3, error="429 <b>full</b>")]
+    (tmp_path / "turns.jsonl").write_text("".join(turn.line() + "\n" for turn in turns))
+    body = summed(PLAN, turns).to_json()
+    text = page(tmp_path, body)
+    for words in (
+        "canary",
+        "By the arm that served",
+        "429 &lt;b&gt;full",
+        "Moves within conversations",
+        "66.7%",
+        "<svg",
+    ):
+        assert words in text, words
+    assert "<b>full" not in text
