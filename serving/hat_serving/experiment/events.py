@@ -96,8 +96,9 @@ class Events:
                     {**one.model_dump(exclude={"at"}), "at": None if one.at is None else repr(one.at)}
                 )
                 told = postgresql.insert(event) if tx.dialect.name == "postgresql" else sqlite.insert(event)
-                done = tx.execute(told.values(**self._row(one, received, content)).on_conflict_do_nothing())
-                if done.rowcount:
+                row = told.values(**self._row(one, received, content)).on_conflict_do_nothing()
+                # Drivers differ in the row count of a conflict; what comes back is sure.
+                if tx.execute(row.returning(event.c.key)).first() is not None:
                     found.append("stored")
                     continue
                 here = (event.c.workspace == self._workspace, event.c.key == one.key)

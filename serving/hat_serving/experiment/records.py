@@ -83,8 +83,9 @@ def write(tx: Connection, workspace: str, record: TurnRecord) -> tuple[str, ...]
     for subject, arm in record.exposures:
         key = {"workspace": workspace, "subject": subject, "unit": record.unit}
         told = postgresql.insert(exposure) if tx.dialect.name == "postgresql" else sqlite.insert(exposure)
-        done = tx.execute(told.values(**key, assigned=arm, served=record.served, at=at).on_conflict_do_nothing())
-        if done.rowcount == 0:
+        row = told.values(**key, assigned=arm, served=record.served, at=at).on_conflict_do_nothing()
+        # Drivers differ in the row count of a conflict; what comes back is sure.
+        if tx.execute(row.returning(exposure.c.unit)).first() is None:
             same = [exposure.c[name] == value for name, value in key.items()]
             moved = (exposure.c.assigned != arm, exposure.c.until.is_(None))
             tx.execute(update(exposure).where(*same, *moved).values(until=at))
