@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import sys
 from pathlib import Path
 
 import uvicorn
 
 from hat_console import entry
 from hat_console.app import ConsoleSettings, create_app
+from hat_harness.errors import PlatformError
 from hat_pipelines.desk.catalogue import Catalogue
 from hat_pipelines.desk.desk import Desk, Settings
 from hat_registry import logs
@@ -119,4 +121,7 @@ def _desk(registry: Registry, given: argparse.Namespace) -> Desk | None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PlatformError as error:
+        sys.exit(f"error: {error}")

@@ -60,6 +60,15 @@ def test_what_is_refused_never_repeats_the_secret(given: str, tmp_path: Path) ->
     assert "very-secret" not in str(raised.value)
 
 
+def test_a_server_refuses_a_password_in_its_arguments_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hat_console", "--data", str(tmp_path), "--database", SECRET]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert DATABASE in done.stderr
+    assert "very-secret" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_server_starts_from_the_environment_alone(postgres: str, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
