@@ -9,6 +9,7 @@ Which action may follow which event, and what it does: `ACTIONS`. Not here: carr
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -159,12 +160,44 @@ def _compile(event: HookEvent, expression: str) -> Any:
     try:
         compiled = _environment(event).compile(expression)
     except Exception as error:  # the engine documents no error classes; whatever it raises means "refused"
-        raise HookError(_readable(str(error))) from None
+        text = _readable(str(error))
+        raise HookError(text, cure=_suggestion(text, event)) from None
+    _check_fields(event, expression)
     if compiled.return_type() != cel.Type.BOOL:
         raise HookError(
             f"the expression gives {compiled.return_type().name()}, not a boolean", cure="compare it, e.g. `== true`"
         )
     return compiled
+
+
+_CALL_FIELDS = ("id", "name", "arguments", "read_only", "result", "failed")
+_LITERAL = re.compile(r"""(?s)r?(\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""")
+_MACRO = re.compile(r"\b(\w+)\s*\.\s*(?:all|exists|exists_one|filter|map)\s*\(\s*(\w+)\s*,")
+_FIELD = re.compile(r"(?<![\w.])(\w+)\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
+
+
+def _suggestion(text: str, event: HookEvent) -> str:
+    """What an unknown name was probably meant to be."""
+    match = re.search(r"undeclared reference to '([\w.]+)'", text)
+    known = [name for name, item in CONTEXT.items() if event in item.events]
+    if match is None:
+        return ""
+    close = difflib.get_close_matches(match[1], known, 1)
+    return f"did you mean {close[0]}?" if close else f"fields are {', '.join(known)}"
+
+
+def _check_fields(event: HookEvent, expression: str) -> None:
+    """Fields of `tool` and of the calls in `tools`, which the engine sees as maps of anything. HookError for an unknown one."""
+    code = _LITERAL.sub("''", expression)
+    calls = {name for owner, name in _MACRO.findall(code) if owner == "tools"}
+    calls -= {name for owner, name in _MACRO.findall(code) if owner != "tools"}
+    known = _CALL_FIELDS[:-2] if event == "before_tool" else _CALL_FIELDS
+    for owner, name in _FIELD.findall(code):
+        fields = known if owner == "tool" else _CALL_FIELDS if owner in calls else ()
+        if fields and name not in fields:
+            close = difflib.get_close_matches(name, fields, 1)
+            cure = f"did you mean {close[0]}?" if close else f"its fields are {', '.join(fields)}"
+            raise HookError(f"a call has no field {owner}.{name} at {event}", cure=cure)
 
 
 def _readable(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,35 @@ def test_an_expression_that_does_not_type_check_does_not_load(event: str, when: 
     with pytest.raises(HookError, match="hook h") as caught:
         compile_hook(hook(event, when))
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("event", "when", "cure"),
+    [
+        ("stop", "!replly.endsWith('x')", "did you mean reply?"),
+        ("stop", "zzzz == 1", "fields are event, language"),
+        ("stop", "tools.exists(t, t.faild == true)", "did you mean failed?"),
+        ("before_tool", "tool.result == 'x'", "its fields are id, name, arguments, read_only"),
+        ("after_tool", "tool . resutl == 'x'", "did you mean result?"),
+    ],
+)
+def test_an_unknown_field_is_a_load_error_with_a_suggestion(event: Any, when: str, cure: str) -> None:
+    with pytest.raises(HookError) as caught:
+        compile_hook(Hook(id="h", event=event, when=when, action="annotate"))
+    assert cure in caught.value.cure
+
+
+@pytest.mark.parametrize(
+    ("event", "when"),
+    [
+        ("stop", "tools.all(c, c.failed == true) && skills.exists(c, c.size() > 1)"),
+        ("stop", "tools.size() > 0 && reply == \"tool.zz\" || reply == 't.q'"),
+        ("after_tool", "tool.arguments.anything == 'x' && tool.size() > 1 && has(tool.result)"),
+        ("before_tool", "room.anything == 1 && args.own == tool.name"),
+    ],
+)
+def test_what_is_no_field_of_a_call_is_left_to_the_engine(event: Any, when: str) -> None:
+    assert compile_hook(Hook(id="h", event=event, when=when, action="annotate"))
 
 
 @pytest.mark.parametrize("event", EVENTS)
