@@ -23,7 +23,7 @@ from tests.cluster.controlplane.cluster import Cluster
 from tests.cluster.helpers import until
 from tests.console.conftest import Console, chromium, serve
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.matrix, pytest.mark.timeout(1500)]
 __all__ = ["chromium"]
 
 
