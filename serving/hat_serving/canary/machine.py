@@ -345,7 +345,7 @@ def _take_in(spec: RolloutSpec, state: State, seen: Observation) -> tuple[State,
 
     state = state.model_copy(update={"analysis": taken(state.analysis), "background": taken(state.background)})
     failed = [tally for tally in (*state.analysis, *state.background) if tally.outcome == "failure"]
-    return state, "; ".join(f"{tally.name}: {tally.message}" for tally in failed)
+    return state, "; ".join(dict.fromkeys(f"{tally.name}: {tally.message}" for tally in failed))
 
 
 def fold(spec: RolloutSpec, tally: Tally, measurement: Measurement | None, now: float) -> Tally:
