@@ -106,7 +106,8 @@ def violations(page: Page) -> list[str]:
 def test_the_page_decides_in_words_in_both_languages(running: Console, page: Page, tmp_path: Path) -> None:
     running.sign_in(page, "ada")
     page.goto(running.url + "/experiments")
-    page.click("text=warm-closing")
+    link = page.locator("text=warm-closing").get_attribute("href")
+    page.goto(f"{running.url}{link}")
     words = page.locator(".decision").inner_text()
     assert "Keep" in words
     assert "+20.00" in words or "20.00 points" in words
