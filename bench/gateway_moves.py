@@ -4,7 +4,7 @@ The real gateway process on SQLite under Locust; meanwhile, over the admin API: 
 canary at 50 %, aborted; the first harness put back as an urgent promotion. Every move is held to the contract. With
 `--model FOLDER` the dev engine serves that model (default: the shipped base); with `--instant` an engine that answers at once.
 Prints one JSON line; exits 1 when a turn failed or was lost, or a conversation moved that may not.
-Run: python bench/gateway_moves.py [--model FOLDER | --instant] [--users 50] [--seconds 40]
+Run: python bench/gateway_moves.py [--model FOLDER | --instant] [--users 50] [--each 250]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,16 +93,14 @@ def gateway(stack: ExitStack, folder: Path, engine: str, base: Harness, tools: s
     return stack.enter_context(Process(command, f"http://127.0.0.1:{port}", "/healthz"))
 
 
-def steer(admin: Admin, seconds: float) -> list[Operation]:
-    """The operations, spread over the load."""
-    pause = threading.Event()
+def steer(admin: Admin, pause: Callable[[], None]) -> list[Operation]:
+    """The operations, each followed by a pause."""
     made: list[Operation] = []
 
     def step(*operations: Operation) -> None:
         made.extend(operations)
-        pause.wait(seconds / 8)
+        pause()
 
-    pause.wait(seconds / 8)
     admin.send("PUT", "/arms/canary", {"harness": "second"})
     step(admin.weigh("canary", 30))
     step(admin.weigh("canary", 100))
@@ -115,12 +114,19 @@ def steer(admin: Admin, seconds: float) -> list[Operation]:
     return made
 
 
-def under_load(admin: Admin, plan: LoadPlan, folder: Path) -> tuple[LoadResult, Verdict]:
-    """A load with the operations made meanwhile, and the verdict."""
+def under_load(admin: Admin, plan: LoadPlan, folder: Path, each: int) -> tuple[LoadResult, Verdict]:
+    """A load with the operations made meanwhile, `each` turns apart however fast the machine is, and the verdict."""
     with RunningLoad(plan, folder) as load:
-        while not load.so_far():
-            threading.Event().wait(0.1)
-        operations = steer(admin, plan.duration_s * 0.9)
+
+        def pause() -> None:
+            wanted = len(load.so_far()) + each
+            until = time.monotonic() + plan.duration_s
+            while len(load.so_far()) < wanted and time.monotonic() < until:
+                threading.Event().wait(0.2)
+
+        pause()
+        operations = steer(admin, pause)
+        load.stop()
     result = load.result()
     return result, judged(result, operations)
 
@@ -131,7 +137,8 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--instant", action="store_true", help="an engine that answers at once")
     parser.add_argument("--users", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--each", type=int, default=250, help="turns between two operations")
+    parser.add_argument("--most", type=float, default=240.0, help="seconds after which the load ends")
     parser.add_argument("--think", type=float, default=1.0)
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -150,11 +157,11 @@ def main() -> int:
             url=running.url,
             model="shop",
             users=options.users,
-            duration_s=options.seconds,
+            duration_s=options.most,
             think_s=options.think,
             route="room",
         )
-        result, verdict = under_load(admin, plan, folder / "load")
+        result, verdict = under_load(admin, plan, folder / "load", options.each)
         told = admin.send("GET", "")
     line = {
         "users": options.users, "turns": verdict.turns, "failed": verdict.failed, "errors": result.errors,
