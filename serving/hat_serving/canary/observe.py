@@ -44,8 +44,13 @@ class Observer:
         if (before.phase, before.step, before.reason) == (after.phase, after.step, after.reason):
             return
         word = after.reason or after.phase
-        step = spec.steps[after.step].describe() if after.step < len(spec.steps) else "promotion"
-        text = f"{after.phase}, step {after.step + 1} of {len(spec.steps)} ({step}): {after.message}"
+        count = len(spec.steps)
+        step = (
+            f"step {after.step + 1} of {count} ({spec.steps[after.step].describe()})"
+            if after.step < count
+            else "at the end"
+        )
+        text = f"{after.phase}, {step}: {after.message}"
         self._event(found, word, text, "Warning" if after.reason in WARNINGS else "Normal")
 
     def _event(self, found: Manifest, reason: str, text: str, kind: str) -> None:
