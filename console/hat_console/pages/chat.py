@@ -46,7 +46,7 @@ def about(request: Request, actor: CurrentActor) -> dict[str, Any]:
     names = found.get("/deployments")["items"]
     told = [found.get(f"/deployments/{name}") for name in names]
     return {
-        "deployments": [{"name": one["name"], "arms": [arm["name"] for arm in one["served"]]} for one in told],
+        "deployments": [{"name": one["name"], "arms": [arm["name"] for arm in one["arms"]]} for one in told],
         "connected": True,
     }
 

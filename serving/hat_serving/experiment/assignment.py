@@ -116,12 +116,14 @@ class Assigned:
 
 
 def place(units: Mapping[str, str], split: Split, trials: Sequence[Trial]) -> Assigned:
-    """The arm of a conversation whose units are `units` (kind → pseudonym); trials first, then the split of all."""
+    """The arm of a conversation whose units are `units` (kind → pseudonym); a pinned viewer first, then trials, then all."""
+    viewer = units["viewer"]
+    if viewer in split.overrides:
+        return Assigned(split.overrides[viewer], viewer, counted=False)
     for trial in trials:
         unit = units.get(trial.unit) or units["viewer"]
         if unit in trial.split.overrides:
             return Assigned(trial.split.overrides[unit], unit, trial, counted=False)
         if trial.low <= slot(unit, f"group:{trial.group}") < trial.high:
             return Assigned(assign(unit, trial.split).name, unit, trial)
-    viewer = units["viewer"]
-    return Assigned(assign(viewer, split).name, viewer, counted=viewer not in split.overrides)
+    return Assigned(assign(viewer, split).name, viewer)
