@@ -129,7 +129,7 @@ def test_a_lost_pod_is_tried_again_and_the_run_is_like_a_local_one(
     found = steps(desk, placed)
     assert {name: one["state"] for name, one in found.items()} == {"draw": "done", "hold": "done", "total": "done"}
     assert found["draw"]["metrics"]["count"] == 5
-    assert look.curves(desk.settings.root, "lost")["loss"]["hold"]
+    assert look.curves(desk.settings.root, "lost")["loss"]["draw"]
     assert look.summary(desk.settings.root, look.find(desk.settings.root, "lost").record)["runner"] == "argo"
 
 
