@@ -13,7 +13,6 @@ from itertools import pairwise
 import typer
 
 from hatstack.cli import failure, output
-from hatstack.cli.pending import add_pending
 
 
 def build() -> typer.Typer:
@@ -30,10 +29,8 @@ def build() -> typer.Typer:
     app.callback()(_globals)
     for part in (run, compare, evolve, ablate, stack, doctor):
         part.add(app)
-    nouns = _nouns()
-    for name, noun in nouns.items():
+    for name, noun in _nouns().items():
         app.add_typer(noun, name=name)
-    add_pending(app, nouns)
     return app
 
 

@@ -14,7 +14,6 @@ import typer
 
 from hatstack.cli.failure import EXIT_CODES, INTERRUPTED
 from hatstack.cli.main import build
-from hatstack.cli.pending import PENDING
 
 HEAD = """\
 # Command line
@@ -48,13 +47,7 @@ def reference() -> str:
         rows.append(f"| {code} | {meaning} | {kinds or '–'} |")
     root = typer.main.get_command(build())
     parts = [HEAD + "\n".join(rows)]
-    every = list(commands(root))
-    parts += [_section(path, command) for path, command in every if path.removeprefix("hat ") not in PENDING]
-    rows = [f"| `hat {command}` | {text} |" for command, text in sorted(PENDING.items())]
-    parts.append(
-        "## Not built yet\n\nEach says so and ends with exit code 5.\n\n| command | what for |\n|---|---|\n"
-        + "\n".join(rows)
-    )
+    parts += [_section(path, command) for path, command in commands(root)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -105,6 +105,7 @@ def run(  # each parameter is an option of the command line
 
 
 def announce(folder: RunFolder) -> None:
+    """Say where a run keeps its files."""
     say(f"run {folder.id} in {folder.path}")
 
 
@@ -124,6 +125,7 @@ def _check(  # what the options may not contradict
 
 
 def job_of(profile: str, overrides: list[str], data: Path | None, purpose: str | None, harness: str | None) -> Job:
+    """The job that a profile, its overrides and what the run brings make."""
     from hat_pipelines import plan
     from hat_pipelines import profile as profiles
 

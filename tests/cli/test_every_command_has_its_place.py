@@ -1,14 +1,13 @@
-"""The command line has every noun and verb of the contract, what is not built says so, and each stands in the docs."""
+"""The command line has every noun and verb of the contract, and each stands in the docs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 
-from hatstack.cli import pending, reference
+from hatstack.cli import reference
 from hatstack.cli.main import build
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference-cli.md"
@@ -53,19 +52,6 @@ def test_the_contract_is_covered_and_nothing_else_is_there() -> None:
     assert set(commands()) == contract()
 
 
-def test_every_command_is_built() -> None:
-    assert pending.PENDING == {}
-
-
-def test_a_command_without_a_body_would_say_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "PENDING", {"toy": "play with a toy"})
-    app = typer.Typer()
-    pending.add_pending(app, {})
-    with pytest.raises(pending.NotBuiltError, match=r"`hat toy` \(play with a toy\) is not built yet") as caught:
-        typer.main.get_command(app).main([], standalone_mode=False)
-    assert caught.value.kind == "unavailable"
-
-
 def test_the_docs_are_those_of_the_code() -> None:
     assert DOCS.read_text(encoding="utf-8") == reference.reference(), "run python -m hatstack.cli.reference"
 
@@ -73,9 +59,6 @@ def test_the_docs_are_those_of_the_code() -> None:
 def test_every_command_and_option_stands_in_the_docs_and_has_a_meaning() -> None:
     text = DOCS.read_text(encoding="utf-8")
     for name, command in commands().items():
-        if name.removeprefix("hat ") in pending.PENDING:
-            assert f"| `{name}` |" in text
-            continue
         section = text.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
         assert command.help
         for parameter in command.params:
@@ -99,4 +82,4 @@ def test_every_mutation_has_a_dry_run() -> None:
     mutating |= {f"experiment {verb}" for verb in ("create", "start", "stop")}
     options = {name.removeprefix("hat "): {o for p in c.params for o in p.opts} for name, c in commands().items()}
     assert {name for name, found in options.items() if "--dry-run" in found} == mutating
-    assert all("--output" in found for name, found in options.items() if name not in pending.PENDING)
+    assert all("--output" in found for found in options.values())
