@@ -133,7 +133,14 @@ def test_the_cache_is_collected_when_asked(hat: Hat, toy_profile: Path, tmp_path
 
 
 def test_pipelines_are_listed_and_compiled_once(hat: Hat, tmp_path: Path) -> None:
-    assert {one["name"] for one in hat("pipeline", "list", "--output", "json").json()} >= {"ablate", "evaluate", "evolve", "nightly", "release", "train"}
+    assert {one["name"] for one in hat("pipeline", "list", "--output", "json").json()} >= {
+        "ablate",
+        "evaluate",
+        "evolve",
+        "nightly",
+        "release",
+        "train",
+    }
     compiled = ["pipeline", "compile", "evaluate", "--to", tmp_path / "yaml", "--output", "json"]
     assert all(one["changed"] for one in hat(*compiled, "--dry-run").json())
     assert not (tmp_path / "yaml").exists()
