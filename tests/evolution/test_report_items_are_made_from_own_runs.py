@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_each_item_of_an_empty_directory_says_what_it_lacks_and_how_to_make_it(t
         assert made.rows == []
         assert all(need.what and need.how for need in made.missing)
         assert made.missing
-        assert made.missing[0].how in section_html(made).replace("&#x27;", "'").replace("&amp;", "&")
+        assert made.missing[0].how in html.unescape(section_html(made))
 
 
 MADE = ("t1", "t2", "t8", "t9", "t10", "t12", "t13", "t14", "f2", "f7")
@@ -148,7 +149,7 @@ def test_a_new_item_is_one_decorated_function(
     def build(found: Sources) -> Made:
         return Made((Table(attack, ("x",), ((attack,),)),), lead=attack)
 
-    assert list(items())[-3] == "t99"
+    assert [ident for ident in items() if ident[0] == "t"][-1] == "t99"
     page = page_html([render(ident, sources) for ident in items()], attack)
     assert "<script>alert" not in page
     assert "<script>alert" not in section_html(render("t99", sources))

@@ -56,6 +56,8 @@ def test_a_move_that_nothing_allows_is_a_violation() -> None:
     assert len(verdict([turn(1), turn(2, "canary")], grown).violations) == 1
     between = [turn(1), turn(2, "canary", conversation="d")]
     assert verdict(between, grown).clean
+    silent_first = [turn(1, arm=""), turn(1.6), turn(2, "canary", conversation="d")]  # begun before the arm grew
+    assert verdict(silent_first, grown).clean
     assert len(verdict(between).violations) == 1
     back = [turn(1, "canary"), turn(2, conversation="d")]
     assert len(verdict(back, grown).violations) == 1

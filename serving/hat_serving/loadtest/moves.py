@@ -105,15 +105,15 @@ def _late(turns: tuple[TurnRecord, ...], operations: list[Operation]) -> list[st
 
 def _back_and_forth(turns: tuple[TurnRecord, ...], operations: list[Operation]) -> list[str]:
     """Viewers whose new conversations left a growing arm without an abort or a promotion."""
-    firsts: dict[int, list[TurnRecord]] = {}
+    firsts: dict[int, list[tuple[float, TurnRecord]]] = {}
     for named in conversations(turns).values():
         told = [turn for turn in named if turn.ok and turn.arm]
-        if told:
-            firsts.setdefault(told[0].viewer, []).append(told[0])
+        if told:  # its arm was drawn when it began, which may be before the first turn that says so
+            firsts.setdefault(told[0].viewer, []).append((min(turn.at for turn in named), told[0]))
     found = []
     for viewer, begun in firsts.items():
-        for before, after in pairwise(sorted(begun, key=lambda turn: turn.at)):
-            between = [one for one in operations if before.at < one.obeyed and after.at + after.wall > one.asked]
+        for (began, before), (_, after) in pairwise(sorted(begun, key=lambda one: one[0])):
+            between = [one for one in operations if began < one.obeyed and after.at + after.wall > one.asked]
             grew = any(one.kind == "weights" and one.arm == after.arm for one in between)
             ended = any(one.kind != "weights" and one.arm == before.arm for one in between)
             renamed = any(one.kind in ("promote", "urgent") for one in between)
