@@ -15,7 +15,7 @@ from hat_serving.loadtest.measured import summed
 from hat_serving.loadtest.moves import Operation, Verdict, judged
 from hat_serving.loadtest.plan import LoadPlan
 
-PLAN = LoadPlan(url="http://127.0.0.1:1", route="room")
+PLAN = LoadPlan(url="http://127.0.0.1:1", route="chat")
 
 
 def test_the_real_gateway_keeps_the_contract_under_load(tmp_path: Path) -> None:
@@ -56,6 +56,7 @@ def test_a_move_that_nothing_allows_is_a_violation() -> None:
     assert len(verdict([turn(1), turn(2, "canary")], grown).violations) == 1
     between = [turn(1), turn(2, "canary", conversation="d")]
     assert verdict(between, grown).clean
+    assert judged(summed(PLAN.model_copy(update={"route": "room"}), between), []).clean  # two units of assignment
     silent_first = [turn(1, arm=""), turn(1.6), turn(2, "canary", conversation="d")]  # begun before the arm grew
     assert verdict(silent_first, grown).clean
     assert len(verdict(between).violations) == 1

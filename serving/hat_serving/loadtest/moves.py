@@ -65,7 +65,8 @@ def judged(result: LoadResult, operations: list[Operation]) -> Verdict:
                     f"{name}, turn {after.turn}: {before.arm} {before.harness[7:19]} → {after.arm} {after.harness[7:19]}"
                 )
     violations += _late(result.turns, operations)
-    violations += _back_and_forth(result.turns, operations)
+    if result.plan.route == "chat":  # over the room's route each conversation is a viewer of its own to the gateway
+        violations += _back_and_forth(result.turns, operations)
     return Verdict(len(result.turns), result.failed, result.lost_turns, dict(moves), tuple(violations))
 
 
