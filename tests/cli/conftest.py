@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,6 +51,8 @@ def hat(capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
 def spawn() -> Callable[..., subprocess.Popen[str]]:
     """Start `hat` as a process in a session of its own."""
     started: list[subprocess.Popen[str]] = []
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; children would ignore Ctrl-C too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def begin(*argv: object, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
