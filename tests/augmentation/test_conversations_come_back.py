@@ -244,3 +244,19 @@ def test_bfcl_types_become_json_schema() -> None:
         "required": ["a"],
         "properties": {"a": {"type": "object", "properties": {"b": {"type": "number"}}}, "c": {}},
     }
+
+
+def test_a_text_that_names_a_property_inside_a_grouped_parameter_comes_back() -> None:
+    inner = {"type": "object", "properties": {"item": {"type": "string"}, "x": {"type": "boolean"}}}
+    properties = {"record": inner, "other": {"type": "string"}, "more": {"type": "boolean"}}
+    schema = {"type": "object", "properties": properties, "required": ["record"], "additionalProperties": False}
+    function = {"name": "get_item", "description": "reads one record", "parameters": schema}
+    conversation = {
+        "id": "x",
+        "messages": [{"role": "user", "content": "how much is the `item` ? get_item"}],
+        "tools": [{"type": "function", "function": function}],
+    }
+    operators = [ParameterName(p=None), ParameterType(p=None)]
+    for seed in range(60):
+        made = augment_conversation(conversation, operators, seed, TRAINED, held_out=HELD_OUT)
+        assert restore_conversation(made)["messages"] == conversation["messages"], seed

@@ -43,7 +43,7 @@ class CallMap:
         """`names`, and before them the names of properties below the parameters: what texts may speak of."""
         canonical = {surface: name for name, surface in self.source.parameter_names.items()}
         made: dict[str, str] = {}
-        for parameter, found in inner_names(self.source.parameters).items():
+        for parameter, found in inner_names(self._apart()).items():
             own = self.source.parameter_names.get(canonical.get(parameter, parameter), parameter)
             for name in found:
                 value: Any = {name: 0}
@@ -51,6 +51,16 @@ class CallMap:
                     value = _exchanged(value, to, back)
                 made[name] = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else name
         return made | self.names
+
+    def _apart(self) -> dict[str, Any]:
+        """The source's schema with the members of groups in place of the groups."""
+        groups = {adapter.into for adapter in self.source.adapters if adapter.kind == "nested"}
+        properties: dict[str, Any] = {}
+        for name, inner in self.source.parameters.get("properties", {}).items():
+            properties |= (
+                inner.get("properties", {}) if name in groups and isinstance(inner, Mapping) else {name: inner}
+            )
+        return {**self.source.parameters, "properties": properties}
 
     @cached_property
     def whole(self) -> dict[str, str]:
