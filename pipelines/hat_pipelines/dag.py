@@ -11,7 +11,7 @@ import difflib
 import graphlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -115,6 +115,8 @@ class Step(Node):
     needs: dict[str, str] = Field(default_factory=dict)
     artifacts: tuple[str, ...] = ()
     """Names of the artifacts that later steps may need."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """What makes the step what it is in this pipeline; laid over the profile's section, which gives sizes and rates."""
     foreach: tuple[str, ...] = ()
     item: str = ""
     """Set by `expand`: the item that this instance stands for."""

@@ -235,7 +235,7 @@ def _check_steps(profile: Profile, finder: _Finder, imported: bool) -> list[Prob
 
 
 def _merged(profile: Profile, step: Step, cls: type[StepConfig]) -> dict[str, Any]:
-    """The raw config of a step: what the profile says for all, then the section of its base name, then its own."""
+    """The raw config of a step: what the profile says for all, the section of its base name, its own, the pipeline's."""
     shared: dict[str, Any] = {
         "seed": profile.seed,
         "scenario": profile.scenario,
@@ -247,6 +247,6 @@ def _merged(profile: Profile, step: Step, cls: type[StepConfig]) -> dict[str, An
         shared["arm"] = step.item
     fields = {key: value for key, value in shared.items() if key in cls.model_fields}
     sections = [profile.steps.get(name, {}) for name in dict.fromkeys((step.base, step.name))]
-    for section in sections:
+    for section in (*sections, step.config):
         fields |= section
     return fields

@@ -17,7 +17,9 @@ from hat_components.paper.catalogue import render
 from hat_components.paper.items_training import trailing
 from hat_components.paper.sources import Sources
 from hat_components.step import InputError
+from hat_pipelines import profile
 from hat_pipelines.dags import build
+from hatstack import paths
 
 Fabricate = Callable[..., dict[str, Path]]
 
@@ -141,3 +143,15 @@ def test_curves_of_training_become_figures(tmp_path: Path) -> None:
 def test_a_trailing_mean_is_over_the_last_points_at_most() -> None:
     points = [(float(at), float(at)) for at in range(1, 6)]
     assert trailing(points, 3) == [(1.0, 1.0), (2.0, 1.5), (3.0, 2.0), (4.0, 3.0), (5.0, 4.0)]
+
+
+@pytest.mark.parametrize("name", ["ablate", "h20"])
+def test_what_makes_a_policy_is_fixed_whatever_the_profile(name: str) -> None:
+    loaded = profile.load(paths.profile(name), ["pipeline=ablate"])
+    configs = {step.name: loaded.config(step).model_dump() for step in loaded.dag().steps}
+    assert {arm: configs[f"sft-{arm}"]["arm"] for arm in ("naive", "hsa")} == {"naive": "naive", "hsa": "hsa"}
+    played = {step: found["states"] for step, found in configs.items() if "states" in found}
+    assert {step for step, states in played.items() if states == "augmented"} == {"hat", "cell-std-aug", "cell-aug-aug"}
+    assert [configs[f"distil-{end}"]["play"]["states"] for end in ("orig", "aug")] == ["original", "augmented"]
+    again = profile.loads(profile.dump(loaded.resolved(loaded.dag())), paths.profile(name))
+    assert {step.name: again.config(step).model_dump() for step in again.dag().steps} == configs

@@ -8,29 +8,31 @@
     evaluate (each policy)
 
 `rl-*` play the original harness, `hat` drawn ones; `cell-<sft>-<rl>` leave general distillation out; `distil-*` are agentic
-distillation from the policy of the same environment. Config sections say which states are played (profile `ablate`). Not
-here: what the rows of a table are (hat_components.ablation).
+distillation from the policy of the same environment. Always holds: what makes a policy what it is (arm, harness states)
+is fixed here; a profile gives sizes and rates. Not here: what the rows of a table are (hat_components.ablation).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from hat_components.ablation.policies import POLICIES
 from hat_pipelines.dag import Dag, Step
 from hat_pipelines.dags.train import TRAINER
 
 HARNESS = "input.harness"
-STARTS = {
-    "rl-naive": "opd-naive",
-    "rl-hsa": "opd-hsa",
-    "hat": "opd-hsa",
-    "cell-std-std": "sft-naive",
-    "cell-std-aug": "sft-naive",
-    "cell-aug-std": "sft-hsa",
-    "cell-aug-aug": "sft-hsa",
+RL = {
+    "rl-naive": ("opd-naive", "original"),
+    "rl-hsa": ("opd-hsa", "original"),
+    "hat": ("opd-hsa", "augmented"),
+    "cell-std-std": ("sft-naive", "original"),
+    "cell-std-aug": ("sft-naive", "augmented"),
+    "cell-aug-std": ("sft-hsa", "original"),
+    "cell-aug-aug": ("sft-hsa", "augmented"),
 }
-"""RL step → the policy that it begins with."""
-DISTILLED = {"distil-orig": "rl-hsa", "distil-aug": "hat"}
-"""Agentic distillation → its teacher."""
+"""RL step → the policy that it begins with, and the harness states that it plays."""
+DISTILLED = {"distil-orig": ("rl-hsa", "original"), "distil-aug": ("hat", "augmented")}
+"""Agentic distillation → its teacher, and the harness states that the student plays."""
 
 
 def build(arms: tuple[str, ...], *, imported: bool = False) -> Dag:
@@ -49,17 +51,30 @@ def build(arms: tuple[str, ...], *, imported: bool = False) -> Dag:
             ),
             _trained("base", "base", {"trajectories": "augment.trajectories"}),
             *(
-                _trained(f"sft-{arm}", "sft", {"base": "base.model", "trajectories": "augment.trajectories"})
+                _trained(
+                    f"sft-{arm}",
+                    "sft",
+                    {"base": "base.model", "trajectories": "augment.trajectories"},
+                    {"arm": arm},
+                )
                 for arm in ("naive", "hsa")
             ),
             *(
                 _trained(f"opd-{arm}", "opd", {"start": f"sft-{arm}.model", "teacher": "base.model"})
                 for arm in ("naive", "hsa")
             ),
-            *(_trained(name, "rl", {"start": f"{start}.model", "harness": HARNESS}) for name, start in STARTS.items()),
             *(
-                _trained(name, "opd", {"start": "opd-hsa.model", "teacher": f"{teacher}.model", "harness": HARNESS})
-                for name, teacher in DISTILLED.items()
+                _trained(name, "rl", {"start": f"{start}.model", "harness": HARNESS}, {"states": states})
+                for name, (start, states) in RL.items()
+            ),
+            *(
+                _trained(
+                    name,
+                    "opd",
+                    {"start": "opd-hsa.model", "teacher": f"{teacher}.model", "harness": HARNESS},
+                    {"play": {"states": states}, "trainer": "plain"},
+                )
+                for name, (teacher, states) in DISTILLED.items()
             ),
             Step(
                 name="evaluate",
@@ -73,5 +88,7 @@ def build(arms: tuple[str, ...], *, imported: bool = False) -> Dag:
     )
 
 
-def _trained(name: str, component: str, needs: dict[str, str]) -> Step:
-    return Step(name=name, component=component, needs=needs, artifacts=("model",), resources=TRAINER)
+def _trained(name: str, component: str, needs: dict[str, str], config: dict[str, Any] | None = None) -> Step:
+    return Step(
+        name=name, component=component, needs=needs, config=config or {}, artifacts=("model",), resources=TRAINER
+    )

@@ -30,6 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 USER = ("--user", "--map-root-user")
 STOP_SECONDS = 20.0
+RESTART_S = 180.0
 
 
 @dataclass(slots=True)
@@ -114,11 +115,11 @@ class Cluster:
         temporary = wish.with_suffix(".new")
         temporary.write_text(f"{program} {seconds}")
         temporary.replace(wish)
+        until = time.monotonic() + seconds + RESTART_S
         while wish.exists():
-            if self.process.poll() is not None:
-                raise StartError(
-                    f"the cluster ended while {program} was started again", place=str(self.folder / "logs")
-                )
+            if self.process.poll() is not None or time.monotonic() > until:
+                why = "the cluster ended" if self.process.poll() is not None else f"{RESTART_S:.0f} s went by"
+                raise StartError(f"{why} while {program} was started again", place=str(self.folder / "logs"))
             time.sleep(0.1)
 
     def audit(self) -> list[dict[str, Any]]:
