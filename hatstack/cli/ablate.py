@@ -81,6 +81,7 @@ def _keep(opened: list[RunFolder], results: Path) -> tuple[list[Row], int]:
     from hat_components.ablation.policies import POLICIES
     from hat_components.ablation.rows import append_rows, rows_of
     from hat_components.evaluate.result import load_evaluation
+    from hat_harness.digest import decimals, digest_json
     from hat_pipelines import profile as profiles
 
     evaluations: dict[str, Any] = {}
@@ -91,8 +92,10 @@ def _keep(opened: list[RunFolder], results: Path) -> tuple[list[Row], int]:
         artifact = folder.step(f"evaluate-{one}").artifact("evaluation")
         if artifact is not None:
             evaluations[one] = load_evaluation(artifact)
-    seed = profiles.load(folder.profile).seed
-    rows = rows_of(evaluations, seed, folder.record.config)
+    loaded = profiles.load(folder.profile)
+    steps = {name: {**fields, "seed": 0} if "seed" in fields else fields for name, fields in loaded.steps.items()}
+    recipe = loaded.model_copy(update={"seed": 0, "steps": steps})  # what seeds of one measurement have in common
+    rows = rows_of(evaluations, loaded.seed, digest_json(decimals(recipe.model_dump(mode="json"))))
     return rows, append_rows(results, rows)
 
 

@@ -112,6 +112,8 @@ def test_tables_are_made_of_the_rows_and_say_what_they_lack(tmp_path: Path, eval
         append_rows(root / "ablation.jsonl", rows_of(evaluations, seed, "x"))
     three = {ident: render(ident, Sources.scan([root])) for ident in ("t4", "t5", "t6")}
     assert all(made.state == "made" and not made.missing for made in three.values())
+    append_rows(root / "ablation.jsonl", rows_of({"base": evaluations["hat"]}, 1, "another profile"))
+    assert render("t4", Sources.scan([root])).rows == three["t4"].rows, "profiles do not mix"
     mean = evaluations["base"].suite("t1")
     assert mean is not None
     assert three["t4"].rows[0]["T1"].startswith(f"{100 * mean.scores['average'].mean:.1f}")

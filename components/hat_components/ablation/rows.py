@@ -35,7 +35,7 @@ class Row(BaseModel):
     seed: int
     """Seed of the run that trained it."""
     profile: str
-    """Digest of the resolved profile."""
+    """Digest of the resolved profile without its seeds: rows that share it are of one measurement."""
     models: tuple[str, ...]
     """Digest of the policy, and of the reference."""
     dataset: str

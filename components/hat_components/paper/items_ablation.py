@@ -52,7 +52,7 @@ _PUBLISHED_T6 = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows under one harness, all seeds."""
+    """Rows of one profile under one harness, all seeds."""
 
     rows: tuple[Row, ...]
 
@@ -67,13 +67,13 @@ class Measured:
 
 
 def measured(sources: Sources) -> Measured | None:
-    """Rows of the newest file that has some, under the harness with most of them."""
+    """Rows of the newest file that has some: of the profile and harness with most of them."""
     for _, rows in sources.load("ablation", read_rows):
-        alike: dict[str, list[Row]] = {}
+        alike: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
-            alike.setdefault(row.harness, []).append(row)
+            alike.setdefault((row.harness, row.profile), []).append(row)
         if alike:
-            return Measured(tuple(alike[max(alike, key=lambda harness: len(alike[harness]))]))
+            return Measured(tuple(alike[max(alike, key=lambda shared: len(alike[shared]))]))
     return None
 
 
