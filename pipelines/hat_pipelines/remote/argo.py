@@ -68,11 +68,6 @@ class Argo:
         workflow = instance(template, name, self.namespace, parameters)
         return str(self._ask("create", workflow)["metadata"]["name"])
 
-    def put_template(self, template: Mapping[str, Any]) -> None:
-        """Create or replace a WorkflowTemplate."""
-        named = {**template, "metadata": {**template["metadata"], "namespace": self.namespace}}
-        self._put(named)
-
     def put_cron(self, template: Mapping[str, Any], name: str, cron: str, parameters: Mapping[str, str]) -> None:
         """Create or replace a CronWorkflow; one that comes due while its last run goes on is skipped."""
         self._put(cron_workflow(template, name, self.namespace, cron, parameters))

@@ -3,7 +3,6 @@
     ServingError
     └── RolloutError                root of what hat_serving.canary raises (stands in hat_serving.errors)
         ├── InvalidRolloutError     a rollout's spec contradicts itself or the cluster
-        ├── PreflightError          the cluster cannot carry this rollout; lists every finding
         ├── BackendError            a traffic backend cannot do what was asked
         ├── MetricsError            the metrics server gave no usable answer
         └── ClusterError            the Kubernetes API refused or did not answer; carries the status code
@@ -21,12 +20,6 @@ class InvalidRolloutError(RolloutError):
     """The spec of a rollout contradicts itself or what stands in the cluster."""
 
     kind: Kind = "invalid_input"
-
-
-class PreflightError(RolloutError):
-    """The cluster cannot carry the rollout; the message lists every finding with its cure."""
-
-    kind: Kind = "check_failed"
 
 
 class BackendError(RolloutError):
