@@ -20,8 +20,8 @@ SYSTEM = "You host a shop. " * 30
 Episode = Callable[[int], Awaitable[str]]
 
 
-def langchain() -> Episode:
-    """`create_agent` (LangGraph), async."""
+def langchain(kept: bool = False) -> Episode:
+    """`create_agent` (LangGraph), async; `kept`: every state stays readable in its `InMemorySaver`, a thread an episode."""
     from langchain.agents import create_agent
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage, ToolMessage
@@ -52,21 +52,50 @@ def langchain() -> Episode:
         """Look up one product."""
         return FOUND
 
-    agent = create_agent(model=Scripted(), tools=[get_item], system_prompt=SYSTEM)
+    saver = None
+    if kept:
+        from langgraph.checkpoint.memory import InMemorySaver
 
-    async def run(_: int) -> str:
-        state = await agent.ainvoke({"messages": [{"role": "user", "content": QUESTION}]})
+        saver = InMemorySaver()
+    agent = create_agent(model=Scripted(), tools=[get_item], system_prompt=SYSTEM, checkpointer=saver)
+
+    async def run(number: int) -> str:
+        config: Any = {"configurable": {"thread_id": str(number)}}
+        state = await agent.ainvoke({"messages": [{"role": "user", "content": QUESTION}]}, config)
         return str(state["messages"][-1].content)
 
     return run
 
 
-def openai_agents() -> Episode:
-    """OpenAI Agents SDK with a model of one's own; tracing off."""
+def openai_agents(kept: bool = False) -> Episode:
+    """OpenAI Agents SDK with a model of one's own; tracing off, or `kept` by a processor that lists its spans."""
     from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
+    from agents.tracing import TracingProcessor, set_trace_processors
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-    set_tracing_disabled(True)
+    class Keep(TracingProcessor):
+        """The spans of the last episode."""
+
+        def __init__(self) -> None:
+            self.spans: list[Any] = []
+
+        def on_trace_start(self, trace: Any) -> None:
+            self.spans = []
+
+        def on_trace_end(self, trace: Any) -> None: ...
+
+        def on_span_start(self, span: Any) -> None: ...
+
+        def on_span_end(self, span: Any) -> None:
+            self.spans.append(span.export())
+
+        def shutdown(self) -> None: ...
+
+        def force_flush(self) -> None: ...
+
+    keep = Keep()
+    set_tracing_disabled(not kept)
+    set_trace_processors([keep])
 
     class Scripted(Model):
         async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:
@@ -93,7 +122,9 @@ def openai_agents() -> Episode:
     agent = Agent(name="host", instructions=SYSTEM, model=Scripted(), tools=[get_item])
 
     async def run(_: int) -> str:
-        return str((await Runner.run(agent, QUESTION)).final_output)
+        said = str((await Runner.run(agent, QUESTION)).final_output)
+        assert bool(keep.spans) is kept
+        return said
 
     return run
 
@@ -169,7 +200,9 @@ FRAMEWORKS: dict[str, Callable[[], Episode]] = {
     "hatstack": hatstack,
     "hatstack-8-hooks": lambda: hatstack(True),
     "langchain": langchain,
+    "langchain-kept": lambda: langchain(True),
     "openai-agents": openai_agents,
+    "openai-agents-kept": lambda: openai_agents(True),
     "pydantic-ai": pydantic_ai,
 }
 

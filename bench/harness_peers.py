@@ -2,7 +2,9 @@
 
 Each framework runs in a process and environment of its own, in turns, so that drift of the machine hits all alike. The
 peers' environments lie outside the repository (`$XDG_CACHE_HOME/hatstack/peers`, made by uv at the first run). Prints one
-JSON object: median CPU ms an episode, its range over rounds, and the median of per-round ratios to ours with hooks off.
+JSON object: median CPU ms an episode, its range over rounds, and the median of per-round ratios to ours with hooks off. A row
+`-kept` is the same peer while it keeps what happened, as our session always does: LangChain in its `InMemorySaver`, the
+OpenAI SDK with its tracing on and a processor that lists the spans.
 Exits 1 when ours is not at least ten times cheaper than every peer.
 Run: python bench/harness_peers.py [--rounds 5] [--episodes 300]
 """
@@ -20,9 +22,12 @@ from pathlib import Path
 
 PEERS = {
     "langchain": ("langchain==1.5.2", "langgraph==1.2.24"),
+    "langchain-kept": (),
     "openai-agents": ("openai-agents==0.24.0",),
+    "openai-agents-kept": (),
     "pydantic-ai": ("pydantic-ai-slim==2.68.0",),
 }
+"""Row → what its environment holds; a row `-kept` uses that of the row without."""
 OURS = ("floor", "hatstack", "hatstack-8-hooks")
 WORKER = Path(__file__).with_name("_peer_worker.py")
 AT_LEAST = 10.0
@@ -31,6 +36,7 @@ AT_LEAST = 10.0
 
 def environment(name: str) -> Path:
     """The Python of a peer's environment, made when it is not there."""
+    name = name.removesuffix("-kept")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hatstack" / "peers" / name
     python = cache / "bin" / "python"
     if not python.exists():
@@ -45,7 +51,7 @@ def environment(name: str) -> Path:
 
 def episode(name: str, python: Path, episodes: int) -> dict[str, float]:
     """One measurement in a fresh process."""
-    env = {**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
+    env = {**os.environ, "LANGSMITH_TRACING": "false"}
     done = subprocess.run(
         [str(python), str(WORKER), name, str(episodes)],
         capture_output=True,
