@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=None, help="runs directory whose evaluations are shown")
     parser.add_argument("--rollouts", default="", help="`cluster`, or a folder of canary rollouts to show")
     parser.add_argument("--gateway", default="", help="address of a gateway, for experiments and chat")
+    parser.add_argument("--gateway-workspace", default="default", help="workspace whose people see the gateway")
     parser.add_argument("--gateway-token", type=Path, default=None, help="file with the gateway's admin token")
     parser.add_argument("--profiles", type=Path, default=None, help="folder of profiles that runs are started by")
     parser.add_argument("--harnesses", type=Path, default=None, help="folder of harnesses that runs are started with")
@@ -69,6 +70,7 @@ def main() -> None:
         runs=given.runs,
         rollouts=given.rollouts,
         gateway=given.gateway,
+        gateway_workspace=given.gateway_workspace,
         gateway_token=given.gateway_token,
         links=_links(given),
         oidc=entry.oidc(given),

@@ -30,6 +30,7 @@ from hat_console.pages import (
     proposals,
     releases,
     runs,
+    traces,
     webhooks,
 )
 from hat_console.session import Sessions, check_change
@@ -70,6 +71,8 @@ class ConsoleSettings(BaseModel):
     """Where canary rollouts are: `cluster`, or a folder; empty: none are shown."""
     gateway: str = ""
     """Address of the gateway whose experiments are shown and that the chat page talks to; empty: none."""
+    gateway_workspace: str = "default"
+    """Workspace whose people see that gateway and steer it; for others there is none."""
     gateway_token: Path | None = None
     """File with the gateway's admin token; HATSTACK_GATEWAY_TOKEN goes first."""
     oidc: OidcSettings | None = None
@@ -126,6 +129,7 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
     app.state.gateway = (
         GatewayClient(settings.gateway, lambda: admin_token(settings.gateway_token)) if settings.gateway else None
     )
+    app.state.gateway_workspace = settings.gateway_workspace
     app.state.rollouts = canaries.connect(settings.rollouts) if settings.rollouts else None
     for pages in (
         entrance,
@@ -143,9 +147,10 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
         chat,
         models,
         webhooks,
+        traces,
     ):
         app.include_router(pages.router, include_in_schema=False)
-    for resources in (canaries, evaluations, labels, pipelines, runs, experiments, chat):
+    for resources in (canaries, evaluations, labels, pipelines, runs, experiments, chat, traces):
         app.include_router(resources.api)
 
     app.add_middleware(Identify, registry=registry, settings=settings)

@@ -79,6 +79,7 @@ def _reads(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         "/api/v1/ledger/verify": "/ledger/verify",
         "/api/v1/mlflow/aliases": "/mlflow/aliases",
         "/api/v1/models/shop": "/models/{name}",
+        "/api/v1/releases/shop/pointers/staging": "/releases/{name}/pointers/{pointer}",
     }
     some = {
         "/api/v1/changes?after=0": "/changes",
@@ -167,6 +168,7 @@ def _console_api() -> dict[tuple[str, str], Rule]:
     timed = {"json": {"cron": "0 4 * * *", "order": {"pipeline": "train", "profile": "smoke"}}}
     told = {
         ("GET", "/canaries"): Rule("read"),
+        ("POST", "/canaries"): Rule("move", "", {"json": {"namespace": "a", "name": "b", "spec": {}}}),
         ("GET", "/canaries/{namespace}/{name}"): Rule("read", "/canaries/a/b"),
         ("POST", "/canaries/{namespace}/{name}/{verb}"): Rule("rollback", "/canaries/a/b/pause"),
         ("GET", "/chat"): Rule("read"),
@@ -196,6 +198,8 @@ def _console_api() -> dict[tuple[str, str], Rule]:
         ("GET", "/runs/{run}/steps/{step}/log"): Rule("read", "/runs/a/steps/b/log"),
         ("GET", "/runs/{run}/steps/{step}/log/stream"): Rule("read", "/runs/a/steps/b/log/stream"),
         ("GET", "/runs/{run}/stream"): Rule("read", "/runs/a/stream"),
+        ("GET", "/traces"): Rule("traces"),
+        ("GET", "/traces/{ident:path}"): Rule("traces", "/traces/x"),
         ("PUT", "/schedules/{name}"): Rule("run", "/schedules/x", timed),
         ("DELETE", "/schedules/{name}"): Rule("run", "/schedules/x"),
     }
@@ -264,6 +268,8 @@ def _page_changes(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         ("POST", "/runs/{run}/cancel"): Rule("run", "/runs/a/cancel", {"data": {"x": "y"}}),
         ("GET", "/runs/{run}/live"): Rule("read", "/runs/a/live"),
         ("GET", "/runs/{run}/report"): Rule("traces", "/runs/a/report"),
+        ("GET", "/traces"): Rule("traces"),
+        ("GET", "/traces/{ident:path}"): Rule("traces", "/traces/x"),
         ("POST", "/runs/{run}/resume"): Rule("run", "/runs/a/resume", {"data": {"x": "y"}}),
         ("POST", "/settings/tokens"): Rule("some", "", {"data": {"label": "x", "scopes": "read"}}),
         ("POST", "/settings/tokens/{identity}/revoke"): Rule(

@@ -28,6 +28,7 @@ from hat_serving.gateway.control import Control
 from hat_serving.gateway.conversations import Conversations
 from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Host, HostLimits
+from hat_serving.gateway.kept import Kept
 from hat_serving.gateway.live import Deployment, FolderSource, live_arm
 from hat_serving.gateway.steered import SteeredSource
 from hat_serving.gateway.toolbox import Bindings, Toolbox
@@ -204,7 +205,8 @@ def build(world: World, base: str, database: Database, limits: HostLimits) -> An
         return pseudonym(KEY, identity)
 
     world.trials = Trials(control, source, database, pseudonym=known, engines=engines)
-    sides = Sides(admin, Experiments(world.trials, Events(database, known), admin))
+    kept = Kept(Conversations(database), source.harness, world.folder / "traces", admin)
+    sides = Sides(admin, Experiments(world.trials, Events(database, known), admin), kept)
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
 from hat_registry import canaries
@@ -28,7 +29,8 @@ from hat_serving.canary.state import TERMINAL, State, Tally, from_status
 router = APIRouter()
 api = APIRouter(prefix="/api/v1", tags=["canary"])
 NEEDS: dict[str, Permission] = {"pause": "rollback", "abort": "rollback", "resume": "move", "promote": "move"}
-"""What an account must be allowed: whoever may take a pointer back may hold and abort, whoever may move it may go on."""
+"""What an account must be allowed: whoever may take a pointer back may hold and abort, whoever may move it may start one
+and go on."""
 MOST_EVENTS = 50
 
 
@@ -88,6 +90,29 @@ def get_canary(namespace: str, name: str, actor: CurrentActor, found: Found) -> 
         "conditions": (manifest.get("status") or {}).get("conditions") or [],
         "events": told[::-1],
     }
+
+
+class Wanted(BaseModel):
+    """A rollout to start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    namespace: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)
+    spec: dict[str, Any]
+    """A CanaryRollout's spec; its workspace is the account's."""
+
+
+@api.post("/canaries")
+def start(wanted: Wanted, actor: CurrentActor, found: Found, registry: CurrentRegistry) -> dict[str, Any]:
+    """Start a rollout; `changed` is false when the same one exists, another one under its name is a conflict."""
+    actor.require("move")
+    spec = read_spec({**wanted.spec, "workspace": actor.workspace})
+    with registry.database.write() as tx:
+        changed = control.start(found, control.render(wanted.name, wanted.namespace, spec))
+        if changed:
+            canaries.asked(tx, actor, wanted.namespace, wanted.name, "start")
+    return {"name": wanted.name, "namespace": wanted.namespace, "asked": "start", "changed": changed}
 
 
 @api.post("/canaries/{namespace}/{name}/{verb}")

@@ -7,12 +7,13 @@ viewer and needs the right to move pointers. Not here: the agent (the gateway ho
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hat_console.pages import CurrentActor, Form, Page
-from hat_console.pages.experiments import Found
+from hat_console.pages.experiments import Found, Known
 from hat_registry.accounts import Actor
 from hat_serving.gateway.client import GatewayClient
 
@@ -37,14 +38,13 @@ class Said(BaseModel):
 
 
 @api.get("/chat")
-def about(request: Request, actor: CurrentActor) -> dict[str, Any]:
+def about(actor: CurrentActor, found: Known) -> dict[str, Any]:
     """Who can be talked to: deployments with their arms."""
     actor.require("read")
-    found: GatewayClient | None = getattr(request.app.state, "gateway", None)
     if found is None:
         return {"deployments": [], "connected": False}
     names = found.get("/deployments")["items"]
-    told = [found.get(f"/deployments/{name}") for name in names]
+    told = [found.get(f"/deployments/{quote(name, safe='')}") for name in names]
     return {
         "deployments": [{"name": one["name"], "arms": [arm["name"] for arm in one["arms"]]} for one in told],
         "connected": True,
@@ -58,9 +58,9 @@ def say(body: Said, actor: CurrentActor, found: Found) -> dict[str, Any]:
 
 
 @router.get("/chat")
-def page(request: Request, view: Page, actor: CurrentActor) -> Response:
+def page(request: Request, view: Page, actor: CurrentActor, found: Known) -> Response:
     """The page."""
-    return view.page(request, "chat.html", about(request, actor), told=None, asked=None)
+    return view.page(request, "chat.html", about(actor, found), told=None, asked=None)
 
 
 @router.post("/chat")
@@ -70,13 +70,13 @@ def said(request: Request, form: Form, view: Page, actor: CurrentActor, found: F
     told = _say(asked, actor, found)
     if request.headers.get("hx-request"):
         return view.page(request, "exchange.html", told, told=told, asked=asked)
-    return view.page(request, "chat.html", about(request, actor), told=told, asked=asked)
+    return view.page(request, "chat.html", about(actor, found), told=told, asked=asked)
 
 
 def _say(asked: Said, actor: Actor, found: GatewayClient) -> dict[str, Any]:
     actor.require("read")
     viewer = f"console:{actor.account}:{asked.room}:{asked.talk}"
     if asked.arm and actor.may("move"):
-        found.put(f"/deployments/{asked.name}/overrides", {"viewer": viewer, "arm": asked.arm})
+        found.put(f"/deployments/{quote(asked.name, safe='')}/overrides", {"viewer": viewer, "arm": asked.arm})
     body = {"model": asked.name, "viewer": viewer, "text": asked.text, "details": True}
     return found.say(asked.room, body)

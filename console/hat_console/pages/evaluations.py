@@ -7,6 +7,7 @@ Not here: making evaluations (hat_components.evaluate), runs and their logs.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from hat_components.evaluate.result import Evaluation, TraceRecord, load_evaluat
 from hat_console.pages import CurrentActor, Page
 from hat_console.pages.desk import DEFAULT
 from hat_harness.trace import turns
+from hat_pipelines.desk.desk import Desk
 from hat_registry.accounts import Actor
 from hat_registry.errors import NotFoundError
 
@@ -30,10 +32,11 @@ _FIELD = re.compile(r'"(arm|policy|model|harness|dataset|seeds)":\s*"([^"]*)"')
 
 
 class Shelf:
-    """Evaluations below a runs directory; files are only read again when they change."""
+    """Evaluations below a runs directory; files are only read again when they change. `shown` says which runs are."""
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Path | None, shown: Callable[[str], bool] = lambda run: True) -> None:
         self._root = root
+        self._shown = shown
 
     def listing(self) -> list[dict[str, Any]]:
         """Every evaluation, the newest first."""
@@ -44,7 +47,8 @@ class Shelf:
             for pattern in ("*/steps/*/artifacts/evaluation.json", "*/evaluation.json")
             for path in self._root.glob(pattern)
         ]
-        known = [(path, path.stat()) for path in files if not path.is_symlink()]
+        own = [path for path in files if self._shown(path.relative_to(self._root).parts[0])]
+        known = [(path, path.stat()) for path in own if not path.is_symlink()]
         known.sort(key=lambda pair: (-pair[1].st_mtime, str(pair[0])))
         return [_head(path, stat.st_mtime_ns, stat.st_size) | self._place(path) for path, stat in known]
 
@@ -78,8 +82,10 @@ def _head(path: Path, changed: int, size: int) -> dict[str, Any]:
 
 
 def shelf_of(request: Request, actor: Actor) -> Shelf:
-    """The shelf over the console's runs directory, which belongs to the default workspace; empty for others."""
-    return Shelf(getattr(request.app.state, "runs", None) if actor.workspace == DEFAULT else None)
+    """The shelf of the actor's workspace: of runs that were ordered in it; what nobody ordered is the default's."""
+    desk: Desk | None = getattr(request.app.state, "desk", None)
+    owners = desk.store.workspaces() if desk else {}
+    return Shelf(getattr(request.app.state, "runs", None), lambda run: owners.get(run, DEFAULT) == actor.workspace)
 
 
 @api.get("/evaluations")

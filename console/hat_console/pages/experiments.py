@@ -7,11 +7,13 @@ back, and stand in the ledger with the account's name. Not here: assignment, sta
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
+from hat_console.pages.desk import DEFAULT
 from hat_registry import ledger
 from hat_registry.accounts import Permission
 from hat_registry.errors import NotFoundError
@@ -25,9 +27,17 @@ WIDE, HIGH, LEFT = 900, 220, 64
 """Of the plot, in its own units."""
 
 
-def gateway_of(request: Request) -> GatewayClient:
-    """The gateway that the console looks at. NotFoundError when it was started without."""
+def known_gateway(request: Request, actor: CurrentActor) -> GatewayClient | None:
+    """The gateway that the console looks at; None when it was started without, and for other workspaces than its own."""
     found: GatewayClient | None = getattr(request.app.state, "gateway", None)
+    return found if actor.workspace == getattr(request.app.state, "gateway_workspace", DEFAULT) else None
+
+
+Known = Annotated[GatewayClient | None, Depends(known_gateway)]
+
+
+def gateway_of(found: Known) -> GatewayClient:
+    """The gateway. NotFoundError where there is none."""
     if found is None:
         raise NotFoundError("this console knows of no gateway", cure="python -m hat_console --gateway URL")
     return found
@@ -37,10 +47,9 @@ Found = Annotated[GatewayClient, Depends(gateway_of)]
 
 
 @api.get("/experiments")
-def list_experiments(request: Request, actor: CurrentActor) -> dict[str, Any]:
+def list_experiments(actor: CurrentActor, found: Known) -> dict[str, Any]:
     """Experiments, the newest first; `connected` is false where the console knows of no gateway."""
     actor.require("read")
-    found: GatewayClient | None = getattr(request.app.state, "gateway", None)
     items = found.get("/experiments")["items"] if found is not None else []
     return {"items": items, "connected": found is not None}
 
@@ -49,7 +58,7 @@ def list_experiments(request: Request, actor: CurrentActor) -> dict[str, Any]:
 def get_experiment(name: str, actor: CurrentActor, found: Found) -> dict[str, Any]:
     """One experiment with its results (docs/experiments.md)."""
     actor.require("read")
-    told: dict[str, Any] = found.get(f"/experiments/{name}")
+    told: dict[str, Any] = found.get(f"/experiments/{quote(name, safe='')}")
     return told
 
 
@@ -62,7 +71,7 @@ def act(
         raise NotFoundError(f"an experiment knows no {verb[:20]!r}", cure=f"one of: {', '.join(NEEDS)}")
     actor.require(NEEDS[verb])
     body = {"reason": reason or f"by {actor.account}", "keep": keep} if verb == "stop" else {}
-    told: dict[str, Any] = found.post(f"/experiments/{name}/{verb}", body)
+    told: dict[str, Any] = found.post(f"/experiments/{quote(name, safe='')}/{verb}", body)
     with registry.database.write() as tx:
         data = {"experiment": name, "asked": verb, **body}
         ledger.append(tx, actor.workspace, actor.account, "experiment", f"experiment:{name}", data)
@@ -70,9 +79,9 @@ def act(
 
 
 @router.get("/experiments")
-def listing(request: Request, view: Page, actor: CurrentActor) -> Response:
+def listing(request: Request, view: Page, actor: CurrentActor, found: Known) -> Response:
     """All experiments."""
-    return view.page(request, "experiments.html", list_experiments(request, actor))
+    return view.page(request, "experiments.html", list_experiments(actor, found))
 
 
 @router.get("/experiments/{name}")

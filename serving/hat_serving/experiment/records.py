@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -77,8 +78,11 @@ class TurnRecord:
     exposures: tuple[tuple[str, str], ...] = ()
 
 
-def write(tx: Connection, workspace: str, record: TurnRecord) -> tuple[str, ...]:
-    """Add the rows of one turn to the transaction; the assigned arms of units that are exposed for the first time."""
+def write(tx: Connection, workspace: str, record: TurnRecord, *, whole: bool = True) -> tuple[str, ...]:
+    """Add the rows of one turn to the transaction; the assigned arms of units that are exposed for the first time.
+
+    Of a turn that is not `whole` yet only the exposures.
+    """
     at, first = time.time(), []
     for subject, arm in record.exposures:
         key = {"workspace": workspace, "subject": subject, "unit": record.unit}
@@ -91,6 +95,8 @@ def write(tx: Connection, workspace: str, record: TurnRecord) -> tuple[str, ...]
             tx.execute(update(exposure).where(*same, *moved).values(until=at))
         else:
             first.append(arm)
+    if not whole:
+        return tuple(first)
     names = [column.name for column in turn.columns if column.name not in ("workspace", "at")]
     tx.execute(insert(turn).values(workspace=workspace, at=at, **{name: getattr(record, name) for name in names}))
     return tuple(first)
@@ -118,6 +124,14 @@ def moves(tx: Connection, workspace: str, deployment: str) -> dict[str, int]:
     here = (turn.c.workspace == workspace, turn.c.deployment == deployment, turn.c.moved != "")
     query = select(turn.c.moved, func.count()).where(*here).group_by(turn.c.moved)
     return {row[0]: int(row[1]) for row in tx.execute(query)}
+
+
+def of_conversation(tx: Connection, workspace: str, conversation: str) -> list[dict[str, Any]]:
+    """Arm, release, reason of a move and times of each turn, in order; only of turns while arms were compared."""
+    names = ("number", "served", "release", "moved", "seconds", "first_s")
+    here = (turn.c.workspace == workspace, turn.c.conversation == conversation)
+    query = select(*(turn.c[name] for name in names)).where(*here).order_by(turn.c.number)
+    return [dict(zip(names, row, strict=True)) for row in tx.execute(query)]
 
 
 def forget(tx: Connection, workspace: str, unit: str) -> int:

@@ -31,6 +31,7 @@ from hat_serving.gateway.control import Control
 from hat_serving.gateway.conversations import Conversations
 from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Host, HostLimits
+from hat_serving.gateway.kept import Kept
 from hat_serving.gateway.live import FolderSource, RegistrySource, Source
 from hat_serving.gateway.proxy import App, Proxy, fronted
 from hat_serving.gateway.retention import Retention, keeping
@@ -118,12 +119,13 @@ def build(given: argparse.Namespace) -> Starlette:
     control = Control(database)
     base = _source(given)
     source = SteeredSource(base, control)
+    conversations = Conversations(database)
     follows = base if isinstance(base, RegistrySource) else None
     host = Host(
         source,
         engines,
         toolbox,
-        conversations=Conversations(database),
+        conversations=conversations,
         traces=traces,
         limits=HostLimits(open_turns=given.open_turns, kept_sessions=given.kept_sessions),
         muted=lambda: control.muted() | follows.muted if follows is not None else control.muted(),
@@ -137,7 +139,8 @@ def build(given: argparse.Namespace) -> Starlette:
     drain = functools.partial(setattr, host, "draining")
     admin = Admin(control, source, database, tokens=tokens, pseudonym=known, engines=engines, drain=drain)
     trials = Trials(control, source, database, pseudonym=known, engines=engines)
-    sides = Sides(admin, Experiments(trials, Events(database, known), admin))
+    kept = Kept(conversations, source.harness, given.data / "traces", admin)
+    sides = Sides(admin, Experiments(trials, Events(database, known), admin), kept)
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
@@ -175,7 +178,7 @@ def passing(app: Starlette, given: argparse.Namespace) -> App:
 def _source(given: argparse.Namespace) -> Source:
     if given.registry:
         client = Client(given.registry, given.data / "cache", token=os.environ.get("HATSTACK_TOKEN", ""))
-        return RegistrySource(client, given.pointer)
+        return RegistrySource(client, given.pointer, [name for name, _ in map(_named, given.engine)])
     pairs = (one.partition("=") for one in given.harness)
     return FolderSource({name: Path(folder) for name, _, folder in pairs}, keep=given.data / "harnesses")
 

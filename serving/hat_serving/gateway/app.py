@@ -26,10 +26,12 @@ from starlette.routing import Route
 
 from hat_harness.errors import PlatformError
 from hat_serving.errors import RequestError
-from hat_serving.gateway import chat, streaming
+from hat_serving.gateway import answers, chat, streaming
 from hat_serving.gateway.admin import Admin
 from hat_serving.gateway.experiments import Experiments
-from hat_serving.gateway.host import Answer, Host
+from hat_serving.gateway.host import Host
+from hat_serving.gateway.kept import Kept
+from hat_serving.gateway.turns import Answer
 
 log = logging.getLogger("hatstack.gateway")
 STATUS = {
@@ -96,12 +98,14 @@ class Sides:
 
     admin: Admin
     experiments: Experiments
+    kept: Kept | None = None
 
     def routes(self, routes: Routes) -> list[Route]:
         """Their routes."""
         return [
             *self.admin.routes(routes.translated),
             *self.experiments.routes(routes.translated, routes.guarded),
+            *(self.kept.routes(routes.translated) if self.kept is not None else ()),
         ]
 
 
@@ -146,7 +150,7 @@ class Routes:
             opening, found = await streaming.begin(self._host, parsed)
             return self._streamed(streaming.chat_chunks(parsed, opening, found), parsed, opening)
         answer = await self._turn(request, parsed)
-        return _json(chat.chat_answer(answer, parsed.ask.name), answer)
+        return _json(answers.chat_answer(answer, parsed.ask.name), answer)
 
     async def responses(self, request: Request) -> Response:
         """`POST /v1/responses`."""
@@ -156,7 +160,7 @@ class Routes:
             opening, found = await streaming.begin(self._host, parsed)
             return self._streamed(streaming.response_events(parsed, found), parsed, opening)
         answer = await self._turn(request, parsed)
-        return _json(chat.response_answer(answer, parsed.ask.name), answer)
+        return _json(answers.response_answer(answer, parsed.ask.name), answer)
 
     async def room(self, request: Request) -> Response:
         """`POST /v1/rooms/{room}/messages`; 204 for silence."""
@@ -166,7 +170,7 @@ class Routes:
         answer = await self._turn(request, parsed)
         if answer.turn.outcome == "silence":
             return Response(status_code=204, headers={**HEADERS, "x-hatstack-arm": answer.arm})
-        return _json(chat.room_answer(answer, parsed.details), answer)
+        return _json(answers.room_answer(answer, parsed.details), answer)
 
     async def models(self, _request: Request) -> Response:
         """`GET /v1/models`: what may stand in `model`."""

@@ -1,8 +1,7 @@
-"""The client side of `/v1/chat/completions`, `/v1/responses` and `/v1/rooms/{room}/messages`: bodies in, bodies out.
+"""What clients send to `/v1/chat/completions`, `/v1/responses` and `/v1/rooms/{room}/messages`, read into one turn.
 
-Always holds: a field that the gateway does not honour is refused by name, never ignored; what comes out is what OpenAI's
-clients parse. docs/gateway.md has the table, and a test compares it with `CHAT_FIELDS` and `RESPONSE_FIELDS`.
-Not here: HTTP (app), turns (host).
+Always holds: a field that the gateway does not honour is refused by name, never ignored. docs/gateway.md has the table, and a
+test compares it with `CHAT_FIELDS` and `RESPONSE_FIELDS`. Not here: what goes back (answers), HTTP (app), turns (host).
 """
 
 from __future__ import annotations
@@ -15,15 +14,19 @@ from typing import Any
 
 import orjson
 
-from hat_harness.events import RoomEvent, ViewerMessage
+from hat_harness.events import RoomEvent, ToolResult, ViewerMessage
 from hat_serving.errors import RequestError
-from hat_serving.gateway.host import Answer, Ask
+from hat_serving.gateway import brought
+from hat_serving.gateway.turns import Ask
 
 CHAT_FIELDS = {"model", "messages", "stream", "stream_options", "user", "metadata", "n", "store"}
+CHAT_FIELDS |= {"tools", "tool_choice", "parallel_tool_calls"}
 RESPONSE_FIELDS = {"model", "input", "stream", "user", "metadata", "previous_response_id", "store", "conversation"}
 ROOM_FIELDS = {"model", "viewer", "text", "texts", "viewers", "event", "data", "state", "details"}
 ROOM_EVENTS = ("viewer_entered", "order_placed", "item_on_sale", "state")
 MAX_TEXT = 8_000
+MAX_RESULT = 64 * 1024
+"""Characters of a result of a client's tool."""
 MAX_MESSAGES = 2_000
 MAX_BATCH = 64
 
@@ -55,23 +58,51 @@ def read_chat(body: Mapping[str, Any], conversation: str, unit: str) -> Parsed:
     _only(body, CHAT_FIELDS)
     _exactly(body, "n", (None, 1))
     _exactly(body, "store", (None, False))
+    _exactly(body, "tool_choice", (None, "auto"))
+    _exactly(body, "parallel_tool_calls", (None, True))
+    tools = brought.read(body["tools"]) if body.get("tools") is not None else None
     messages = body.get("messages")
     if not isinstance(messages, list) or not 0 < len(messages) <= MAX_MESSAGES:
         raise RequestError(f"needs 1 to {MAX_MESSAGES} messages", place="messages")
-    turns = [_message(index, message) for index, message in enumerate(messages)]
-    last = max((index for index, (role, _) in enumerate(turns) if role == "assistant"), default=-1)
-    texts = tuple(text for _, text in turns[last + 1 :])
-    if not texts:
-        raise RequestError("the last message is not a viewer's", place="messages", cure="end with a user message")
-    history = _history(turns[: last + 1])
+    said = [_said(index, message) for index, message in enumerate(messages)]
+    last = max((index for index, one in enumerate(said) if one.role == "assistant"), default=-1)
+    new = said[last + 1 :]
+    if new and all(one.role == "tool" for one in new):
+        return _results(body, conversation, unit, new, tools)
+    if not new or not all(one.role == "user" for one in new):
+        raise RequestError(
+            "the last message is not a viewer's",
+            place="messages",
+            cure="end with user messages, or with the results of all calls",
+        )
+    texts = tuple(one.text for one in new)
+    turns = [(one.role, one.text) for one in said if one.role != "tool" and not one.calls]
+    history = _history(turns[: len(turns) - len(new)])
     user = _text(body, "user", optional=True)
     key = conversation or user or _derived(unit, turns[:1])
+    event = ViewerMessage(texts, (unit or key,) * len(texts))
+    return _parsed(body, Ask(_text(body, "model"), key, unit or key, event, history=history, tools=tools))
+
+
+def _results(
+    body: Mapping[str, Any], conversation: str, unit: str, given: Sequence[_Said], tools: brought.Brought | None
+) -> Parsed:
+    """A request that brings the results of calls which an answer asked for; their ids name the conversation."""
+    results, key = [], conversation
+    for one in given:
+        named = brought.read_call_id(one.call_id)
+        if named is None or (key and named[0] != key):
+            why = "names no call of this conversation"
+            raise RequestError(why, place=f"{one.place}.tool_call_id", cure="send the id that came with the call")
+        key = named[0]
+        results.append(ToolResult(named[1], one.text))
+    return _parsed(body, Ask(_text(body, "model"), key, unit or key, None, tools=tools, results=tuple(results)))
+
+
+def _parsed(body: Mapping[str, Any], ask: Ask) -> Parsed:
     options = body.get("stream_options") or {}
     if not isinstance(options, dict) or set(options) - {"include_usage"}:
         raise RequestError("only include_usage is honoured", place="stream_options")
-    ask = Ask(
-        _text(body, "model"), key, unit or key, ViewerMessage(texts, (unit or key,) * len(texts)), history=history
-    )
     return Parsed(ask, _flag(body, "stream"), bool(options.get("include_usage")))
 
 
@@ -83,10 +114,10 @@ def read_responses(body: Mapping[str, Any], conversation: str, unit: str) -> Par
     if isinstance(given, str):
         texts: tuple[str, ...] = (_bounded(given, "input"),)
     elif isinstance(given, list) and given:
-        turns = [_message(index, message) for index, message in enumerate(given)]
-        if any(role != "user" for role, _ in turns):
+        said = [_said(index, message) for index, message in enumerate(given)]
+        if any(one.role != "user" for one in said):
             raise RequestError("earlier turns are kept by the gateway", place="input", cure="use previous_response_id")
-        texts = tuple(text for _, text in turns)
+        texts = tuple(one.text for one in said)
     else:
         raise RequestError("needs a text or a list of user messages", place="input")
     named = _text(body, "conversation", optional=True)
@@ -134,158 +165,42 @@ def read_room(body: Mapping[str, Any], room: str, pseudonym: Any) -> Parsed:
     return Parsed(ask, details=_flag(body, "details"))
 
 
-# ---- answers --------------------------------------------------------------------------------------------------
-
-
-def chat_answer(answer: Answer, model: str) -> dict[str, Any]:
-    """A chat completion; silence is empty content with `finish_reason: stop`."""
-    return {
-        "id": f"chatcmpl-{answer.conversation}-{answer.turn.index}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": model,
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": answer.text},
-                "finish_reason": "stop",
-                "logprobs": None,
-            }
-        ],
-        "usage": usage(answer),
-    }
-
-
-def usage(answer: Answer) -> dict[str, int]:
-    """Tokens over all model calls of the turn."""
-    taken, made = answer.turn.prompt_tokens, answer.turn.completion_tokens
-    return {"prompt_tokens": taken, "completion_tokens": made, "total_tokens": taken + made}
-
-
-def chunk(
-    identity: str,
-    model: str,
-    delta: Mapping[str, Any] | None = None,
-    finish: str | None = None,
-    usage: Mapping[str, int] | None = None,
-) -> bytes:
-    """One server-sent event of a streamed chat completion; without a delta it has no choice, only the usage."""
-    body: dict[str, Any] = {
-        "id": identity,
-        "object": "chat.completion.chunk",
-        "created": int(time.time()),
-        "model": model,
-        "choices": [] if delta is None else [{"index": 0, "delta": dict(delta), "finish_reason": finish}],
-    }
-    if usage is not None:
-        body["usage"] = dict(usage)
-    return b"data: " + orjson.dumps(body) + b"\n\n"
-
-
-def response_answer(answer: Answer, model: str) -> dict[str, Any]:
-    """A response object of `/v1/responses`."""
-    return response_body(f"{answer.conversation}_{answer.turn.index}", model, "completed", answer.text, usage(answer))
-
-
-def response_body(
-    identity: str, model: str, status: str, text: str, used: Mapping[str, int] | None = None
-) -> dict[str, Any]:
-    """A response object in one of its states; without usage it has no output yet."""
-    body: dict[str, Any] = {
-        "id": f"resp_{identity}",
-        "object": "response",
-        "created_at": int(time.time()),
-        "status": status,
-        "model": model,
-        "output": [] if used is None else [response_message(identity, text)],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    if used is not None:
-        names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
-        body["usage"] = {names[key]: value for key, value in used.items()}
-        body["usage"] |= {
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens_details": {"reasoning_tokens": 0},
-        }
-    return body
-
-
-def response_message(identity: str, text: str) -> dict[str, Any]:
-    """The one message of a response."""
-    return {
-        "type": "message",
-        "id": f"msg_{identity}",
-        "status": "completed",
-        "role": "assistant",
-        "content": [response_part(text)],
-    }
-
-
-def response_part(text: str) -> dict[str, Any]:
-    """The one part of its message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def details(answer: Answer) -> dict[str, Any]:
-    """What happened inside a turn: calls, hooks, timings."""
-    turn = answer.turn
-    calls = ("tool", "arguments", "result", "failure", "recorded")
-    hooks = ("hook", "event", "action", "fired", "error", "message")
-    return {
-        "seconds": answer.seconds,
-        "first_text_s": answer.first_s,
-        "model_calls": turn.model_calls,
-        "rounds": turn.rounds,
-        "restarts": turn.restarts,
-        "reason": turn.reason,
-        "calls": [{name: getattr(call, name) for name in calls} for call in turn.calls],
-        "hooks": [{name: getattr(hook, name) for name in hooks} for hook in turn.hooks],
-    }
-
-
-def room_answer(answer: Answer, inside: bool = False) -> dict[str, Any]:
-    """The answer of a room route; `inside` adds the details."""
-    told = _room_answer(answer)
-    return {**told, "details": details(answer)} if inside else told
-
-
-def _room_answer(answer: Answer) -> dict[str, Any]:
-    return {
-        "conversation": answer.conversation,
-        "turn": answer.turn.index,
-        "text": answer.text,
-        "outcome": answer.turn.outcome,
-        "skills": list(answer.turn.skills),
-        "tools": [call.tool for call in answer.turn.calls],
-        "arm": answer.arm,
-        "release": answer.release,
-        "harness": answer.harness,
-        "usage": usage(answer),
-    }
-
-
 # ---- reading --------------------------------------------------------------------------------------------------
 
 
 def _only(body: Mapping[str, Any], fields: set[str]) -> None:
     for name in body:
-        if name in {"tools", "tool_choice", "functions", "function_call"}:
-            raise RequestError("the release brings its own tools", place=name, cure="leave the field out")
+        if name in {"tools", "tool_choice", "functions", "function_call"} - fields:
+            cure = "bring tools over /v1/chat/completions, in its field tools"
+            raise RequestError("the release brings its own tools", place=name, cure=cure)
         if name not in fields:
             raise RequestError("this field is not honoured; the release sets how it samples", place=str(name)[:64])
 
 
-def _message(index: int, message: Any) -> tuple[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One message of a request."""
+
+    place: str
+    role: str
+    text: str
+    calls: bool = False
+    """It asked for calls of the client's tools."""
+    call_id: str = ""
+
+
+def _said(index: int, message: Any) -> _Said:
     place = f"messages[{index}]"
     if not isinstance(message, dict):
         raise RequestError("a message is a JSON object", place=place)
     role = message.get("role")
-    if role not in {"user", "assistant"}:
+    if role not in {"user", "assistant", "tool"}:
         told = "the harness writes the system prompt" if role in {"system", "developer"} else "user or assistant"
         raise RequestError(f"role {str(role)[:20]!r} is not taken", place=f"{place}.role", cure=told)
+    calls = role == "assistant" and bool(message.get("tool_calls"))
     content = message.get("content")
+    if calls and content is None:
+        return _Said(place, role, "", calls)
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         if len(parts) != len(content) or not all(isinstance(part, str) for part in parts):
@@ -293,7 +208,11 @@ def _message(index: int, message: Any) -> tuple[str, str]:
         content = "\n".join(str(part) for part in parts)
     if not isinstance(content, str):
         raise RequestError("content is a text", place=f"{place}.content")
-    return role, _bounded(content, f"{place}.content")
+    if role == "tool":
+        if len(content) > MAX_RESULT:
+            raise RequestError(f"the result has more than {MAX_RESULT} characters", place=f"{place}.content")
+        return _Said(place, role, content, call_id=_text(message, "tool_call_id"))
+    return _Said(place, role, content if calls else _bounded(content, f"{place}.content"), calls)
 
 
 def _history(turns: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

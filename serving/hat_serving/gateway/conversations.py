@@ -23,6 +23,7 @@ from hat_registry import clock
 from hat_registry.store.database import Database
 from hat_serving.errors import MovedError, ServingError
 from hat_serving.experiment import records
+from hat_serving.gateway import brought
 
 metadata = MetaData()
 conversation = Table(
@@ -67,6 +68,10 @@ class Stored:
     turns: int
     history: tuple[tuple[str, str], ...] = ()
     """Earlier exchanges (viewer, agent) that the client brought along when the conversation began."""
+    updated_at: str = ""
+    """When its last turn was stored, UTC; "" for one that was not read from the store."""
+    played: str = ""
+    """Digest of the harness with the client's tools that the turn to be stored ran under; "": the harness itself."""
 
 
 class Conversations:
@@ -78,6 +83,7 @@ class Conversations:
         with database.write() as tx:
             metadata.create_all(tx)
             records.metadata.create_all(tx)
+            brought.metadata.create_all(tx)
 
     @property
     def database(self) -> Database:
@@ -96,7 +102,25 @@ class Conversations:
         if row is None:
             return None
         history = tuple((said, told) for said, told in json.loads(row.history))
-        return Stored(row.id, row.unit, row.arm, row.release, row.harness, json.loads(row.room), row.turns, history)
+        head = (row.id, row.unit, row.arm, row.release, row.harness, json.loads(row.room), row.turns, history)
+        return Stored(*head, row.updated_at)
+
+    def newest(self, limit: int, before: str = "", only: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Heads without what was said, the last touched first. `before` is the `at` of the last one of the page before;
+        `only` maps arm, release or harness to the one that is wanted.
+        """
+        names = ("id", "arm", "release", "harness", "turns", "updated_at")
+        query = select(*(conversation.c[name] for name in names)).where(conversation.c.workspace == self._workspace)
+        for name, value in (only or {}).items():
+            query = query.where(conversation.c[name] == value)
+        if before:
+            at, _, identity = before.partition("/")
+            same = (conversation.c.updated_at == at) & (conversation.c.id < identity)
+            query = query.where((conversation.c.updated_at < at) | same)
+        ordered = query.order_by(conversation.c.updated_at.desc(), conversation.c.id.desc()).limit(limit)
+        with self._database.read() as tx:
+            rows = tx.execute(ordered).all()
+        return [dict(zip(names, row, strict=True)) | {"at": f"{row.updated_at}/{row.id}"} for row in rows]
 
     def events(self, identity: str) -> list[tuple[str, list[Timed]]]:
         """(harness digest, events with times) of every turn, in order."""
@@ -136,7 +160,7 @@ class Conversations:
                         conversation=head.id,
                         number=number,
                         events=written,
-                        harness=head.harness,
+                        harness=head.played or head.harness,
                     )
                 )
             except IntegrityError:
@@ -176,6 +200,7 @@ class Conversations:
 
     def _drop(self, tx: Any, ids: Sequence[str]) -> None:
         for identity in ids:
+            brought.forget(tx, self._workspace, identity)
             tx.execute(delete(turn).where(turn.c.workspace == self._workspace, turn.c.conversation == identity))
             tx.execute(delete(conversation).where(*self._key(identity)))
 
@@ -195,9 +220,9 @@ def restore(head: Stored, history: Sequence[tuple[str, Sequence[Timed]]], harnes
     session = Session(first, session_id=head.id, room=head.room, now=started, history=head.history)
     current = history[0][0]
     for digest, events in history:
-        if digest != current:
-            session.switch(harnesses[digest])
-            current = digest
         for when, kind, data in events:
+            if digest != current and session.state == "idle":  # else the first event ends the turn that is open
+                session.switch(harnesses[digest])
+                current = digest
             session.handle(decode(kind, data), when)
     return session

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hat_harness import events as ev
+from hat_harness.digest import harness_digest
 from hat_harness.drive import run_async
 from hat_harness.hooks import CompiledHooks, compile_hooks
 from hat_harness.ports import AsyncToolBackend
 from hat_harness.session import Session
 from hat_harness.spec import Harness
-from hat_harness.trace import Trace, TurnSummary, turns
-from hat_serving.errors import MovedError, OverloadedError
+from hat_harness.trace import Trace
+from hat_serving.errors import MovedError, OverloadedError, RequestError
 from hat_serving.experiment.assignment import SLOTS, Assigned, place, slot
+from hat_serving.gateway import brought
 from hat_serving.gateway.conversations import Conversations, Stored, restore
+from hat_serving.gateway.held import Held, Holding
 from hat_serving.gateway.journal import Journal
 from hat_serving.gateway.live import Deployment, LiveArm, Move, Source, going_on
 from hat_serving.gateway.metrics import Metrics
@@ -35,9 +37,9 @@ from hat_serving.gateway.recording import Measured, Recorder
 from hat_serving.gateway.shadow import Copy, Shadows
 from hat_serving.gateway.toolbox import Toolbox
 from hat_serving.gateway.traces import TraceWriter
+from hat_serving.gateway.turns import Answer, Ask, Heard, OnText, SessionClock, begun, nothing, summary
 from hat_serving.gateway.upstream import Engines
 
-OnText = Callable[[str], Awaitable[None]]
 OnOpen = Callable[[str, int], None]
 
 
@@ -55,54 +57,6 @@ class HostLimits(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One turn that a client asks for. `unit` and `conversation` are pseudonyms already."""
-
-    name: str
-    conversation: str
-    unit: str
-    event: ev.ViewerMessage | ev.RoomEvent
-    room: dict[str, Any] = field(default_factory=dict)
-    history: tuple[tuple[str, str], ...] = ()
-    room_id: str = ""
-    """For mute only; never stored."""
-    room_key: str = ""
-    """Pseudonym of the room, for mute."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """How the turn ended."""
-
-    conversation: str
-    arm: str
-    release: str
-    harness: str
-    turn: TurnSummary
-    muted: bool = False
-    seconds: float = 0.0
-    first_s: float | None = None
-    """To the first shown text."""
-
-    @property
-    def text(self) -> str:
-        """What the viewer reads; "" for silence."""
-        return self.turn.reply if self.turn.outcome in {"reply", "refuse", "safe"} else ""
-
-
-class _Kept:
-    """A conversation in memory."""
-
-    __slots__ = ("head", "lock", "seen", "session")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.session: Session | None = None
-        self.head: Stored | None = None
-        self.seen = 0
-
-
-@dataclass(frozen=True, slots=True)
 class _Opened:
     """A conversation at the beginning of a turn. `place`: where its unit belongs, None while nothing is compared."""
 
@@ -112,6 +66,8 @@ class _Opened:
     move: Move = ""
     place: Assigned | None = None
     fresh: bool = False
+    joined: brought.Joined | None = None
+    """The harness with the client's tools."""
 
 
 class Host:
@@ -142,8 +98,9 @@ class Host:
         self._journal = Journal(conversations) if conversations is not None else None
         self._muted = muted
         self.traces = traces
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept = Holding(self.limits.kept_sessions)
         self._older: dict[str, tuple[Harness, CompiledHooks]] = {}
+        self._joins = brought.Joins()
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -160,7 +117,7 @@ class Host:
         self._open += 1
         self._idle.clear()
         self.metrics.open_turns.set(self._open)
-        kept = self._keep(ask.conversation)
+        kept = self._kept.of(ask.conversation)
         try:
             async with kept.lock:
                 return await self._run(ask, deployment, kept, on_text, on_open)
@@ -196,27 +153,23 @@ class Host:
     # ---- one turn ---------------------------------------------------------------------------------------------
 
     async def _run(
-        self, ask: Ask, deployment: Deployment, kept: _Kept, on_text: OnText | None, on_open: OnOpen | None
+        self, ask: Ask, deployment: Deployment, kept: Held, on_text: OnText | None, on_open: OnOpen | None
     ) -> Answer:
         opened = await self._conversation(ask, deployment, kept)
         session, head, arm = opened.session, opened.head, opened.arm
         if on_open is not None:
             on_open(arm.name, head.turns + 1)
         model = self._engines.model({"x-hatstack-arm": arm.name}, arm.engine, deployment.control.engine)
-        first_text: list[float] = []
+        theirs = opened.joined.theirs if opened.joined is not None else frozenset[str]()
+        heard = Heard(theirs, on_text)
         began = time.monotonic()
-
-        async def told(action: ev.Action) -> None:
-            if isinstance(action, ev.Emit):
-                if not first_text:
-                    first_text.append(time.monotonic() - began)
-                if on_text is not None:
-                    await on_text(action.text)
-
         try:
-            await run_async(session, [ask.event], model, self._tools, SessionClock(session.now), told)
+            events: list[ev.Event] = list(ask.results) if ask.event is None else [ask.event]
+            clock = SessionClock(session.now, still=ask.event is None)
+            await run_async(session, events, model, self._tools, clock, heard.told, heard.away if theirs else None)
+            waits = session.state != "idle"
             trace = session.trace
-            fresh = trace.entries[kept.seen :]
+            turn = summary(trace, trace.entries[kept.told :], ask)
             measured = Measured(
                 ask.conversation,
                 head.turns + 1,
@@ -225,66 +178,147 @@ class Host:
                 opened.move,
                 opened.fresh,
                 opened.place,
-                _summary(trace, fresh, ask),
-                time.monotonic() - began,
-                first_text[0] if first_text else None,
+                turn,
+                time.monotonic() - began if ask.event is not None else turn.ended - turn.started,
+                heard.first_at - began if heard.first_at else None,
                 model.fell_back,
             )
-            if self._journal is not None:
-                timed = [(entry.at, entry.type, entry.data) for entry in fresh if entry.kind == "event"]
-                also = self._recorder.rows(deployment, measured)
-                stored = await self._journal.append(head, timed, also)
-            else:
-                stored = replace(head, turns=head.turns + 1)
+            stored = await self._stored(ask, deployment, kept, opened, measured, trace, waits)
         except BaseException:
             # The turn was not stored, so memory must not be ahead of the store.
             kept.session = kept.head = None
             raise
+        counted = self._counted(ask, kept, trace)
         kept.session, kept.head, kept.seen = session, stored, len(trace.entries)
-        self._recorder.done(measured, trace.model_copy(update={"entries": fresh, "segments": trace.segments[-1:]}))
-        if opened.place is not None:
-            self._shadow(ask, deployment, opened, trace)
         names = (ask.conversation, arm.name, arm.release, arm.digest)
-        return Answer(*names, measured.turn, seconds=measured.seconds, first_s=measured.first_s)
+        answer = Answer(*names, turn, seconds=measured.seconds, first_s=measured.first_s, counted=counted)
+        if waits:
+            out = session.waits_for
+            calls = tuple(call for call in heard.asked if call.call_id in out)
+            return replace(answer, calls=calls, shown="".join(heard.shown))
+        fresh, kept.told = trace.entries[kept.told :], kept.seen
+        self._recorder.done(measured, trace.model_copy(update={"entries": fresh, "segments": trace.segments[-1:]}))
+        if opened.place is not None and not theirs:
+            self._shadow(ask, deployment, opened, trace)
+        return answer
 
-    async def _conversation(self, ask: Ask, deployment: Deployment, kept: _Kept) -> _Opened:
+    async def _stored(
+        self,
+        ask: Ask,
+        deployment: Deployment,
+        kept: Held,
+        opened: _Opened,
+        measured: Measured,
+        trace: Trace,
+        waits: bool,
+    ) -> Stored:
+        """The turn's new events in the store, with the rows that belong to it."""
+        head, joined, tools = opened.head, opened.joined, kept.tools
+        head = replace(head, played=joined.digest if joined is not None else "")
+        if self._journal is None:
+            return replace(head, turns=head.turns + 1)
+        rows = self._recorder.rows(deployment, measured, waits=waits)
+        workspace = self._journal.workspace
+
+        def also(tx: Any) -> None:
+            if joined is not None and tools is not None:
+                brought.keep(tx, workspace, ask.conversation, measured.arm.digest, joined, tools)
+            if rows is not None:
+                rows(tx)
+
+        timed = [(entry.at, entry.type, entry.data) for entry in trace.entries[kept.seen :] if entry.kind == "event"]
+        return await self._journal.append(head, timed, rows if joined is None else also)
+
+    def _counted(self, ask: Ask, kept: Held, trace: Trace) -> tuple[int, int]:
+        """Tokens of the turn that were told with the calls that its client made."""
+        if ask.event is not None:
+            return (0, 0)
+        before = summary(trace, trace.entries[kept.told : kept.seen], ask)
+        return before.prompt_tokens, before.completion_tokens
+
+    async def _conversation(self, ask: Ask, deployment: Deployment, kept: Held) -> _Opened:
         session, head = kept.session, kept.head
         if self._journal is not None:
             stored = await self._journal.find(ask.conversation)
             if stored is not None and (session is None or head is None or head.turns != stored.turns):
-                session, head = await asyncio.to_thread(self._restored, stored), stored
-                kept.seen = len(session.trace.entries)
+                session, head = await asyncio.to_thread(self._restored, stored, kept), stored
         where = None
         if session is None or head is None or deployment.compares:
             units = {"viewer": ask.unit, "conversation": ask.conversation, "room": ask.room_key}
             where = place(units, deployment.split, deployment.trials)
         if session is None or head is None:
             assert where is not None
-            arm = self._serving(where.arm, deployment)
-            if isinstance(self._tools, Toolbox):
-                await self._tools.admit(arm.harness)
-            kept.seen = 0
-            session = Session(
-                arm.harness,
-                session_id=ask.conversation,
-                room=ask.room,
-                hooks=arm.hooks,
-                now=time.time(),
-                history=ask.history,
-            )
-            blank = Stored(ask.conversation, ask.unit, arm.name, arm.release, arm.digest, ask.room, 0, ask.history)
-            return _Opened(session, blank, arm, "", where if deployment.compares else None, fresh=True)
+            return await self._fresh(ask, deployment, kept, where)
         if head.unit != ask.unit:
             raise MovedError("the conversation belongs to someone else", cure="use a conversation id of your own")
         arm, move = self._present(head, deployment)
-        if arm.digest != head.harness:
-            session.switch(arm.harness, arm.hooks)
-        return _Opened(session, replace(head, arm=arm.name, release=arm.release, harness=arm.digest), arm, move, where)
+        if ask.event is None:
+            self._goes_on(ask, kept, session)
+            # The open turn ends as it began; a move comes with the next message.
+            arm, move = replace(arm, name=head.arm, release=head.release, digest=head.harness), ""
+            joined = brought.Joined(session.harness, harness_digest(session.harness), arm.hooks, kept.theirs)
+        else:
+            joined = self._switched(ask, kept, session, arm)
+        head = replace(head, arm=arm.name, release=arm.release, harness=arm.digest)
+        return _Opened(session, head, arm, move, where, joined=joined)
 
-    def _restored(self, stored: Stored) -> Session:
+    async def _fresh(self, ask: Ask, deployment: Deployment, kept: Held, where: Assigned) -> _Opened:
+        """A conversation that begins."""
+        if ask.event is None:
+            raise _nothing_waits()
+        arm = self._serving(where.arm, deployment)
+        kept.seen = kept.told = 0
+        kept.tools = ask.tools
+        joined = self._joins.of(arm.harness, arm.digest, ask.tools) if ask.tools is not None else None
+        if isinstance(self._tools, Toolbox):
+            await self._tools.admit(arm.harness)
+        session = Session(
+            joined.harness if joined is not None else arm.harness,
+            session_id=ask.conversation,
+            room=ask.room,
+            hooks=joined.hooks if joined is not None else arm.hooks,
+            now=time.time(),
+            history=ask.history,
+        )
+        blank = Stored(ask.conversation, ask.unit, arm.name, arm.release, arm.digest, ask.room, 0, ask.history)
+        compared = where if deployment.compares else None
+        return _Opened(session, blank, arm, "", compared, fresh=True, joined=joined)
+
+    def _goes_on(self, ask: Ask, kept: Held, session: Session) -> None:
+        """Refuse results that the open turn does not wait for, all of them and no others."""
+        wanted = session.waits_for
+        if not wanted:
+            raise _nothing_waits()
+        if wanted != {one.call_id for one in ask.results}:
+            raise RequestError("needs one result for each call", place="messages", cure="send all of them at once")
+        if ask.tools is not None and (kept.tools is None or ask.tools.raw != kept.tools.raw):
+            raise RequestError("may not change before the calls are answered", place="tools")
+
+    def _switched(self, ask: Ask, kept: Held, session: Session, arm: LiveArm) -> brought.Joined | None:
+        """Makes the session ready for a message under `arm` and the client's tools."""
+        if session.state != "idle":
+            session.handle(ev.Cancel("the client went on without its calls"))
+        if ask.tools is not None:
+            kept.tools = ask.tools
+        elif not arm.harness.client_tools:
+            kept.tools = None
+        joined = self._joins.of(arm.harness, arm.digest, kept.tools) if kept.tools is not None else None
+        if harness_digest(session.harness) != (joined.digest if joined is not None else arm.digest):
+            session.switch(*(joined.harness, joined.hooks) if joined is not None else (arm.harness, arm.hooks))
+        return joined
+
+    def _restored(self, stored: Stored, kept: Held) -> Session:
+        """The session as the store has it, and what `kept` knows beside it."""
         assert self._store is not None
         history = self._store.events(stored.id)
-        return restore(stored, history, {digest: self._source.harness(digest) for digest, _ in history})
+        digests = [digest for digest, _ in history]
+        named = (self._store.database, self._store.workspace, stored.id, digests)
+        harnesses, tools = brought.played(*named, self._source.harness)
+        session = restore(stored, history, harnesses)
+        trace = session.trace
+        kept.tools, kept.seen = tools.get(digests[-1]), len(trace.entries)
+        kept.told = kept.seen if session.state == "idle" else begun(trace)
+        return session
 
     def _serving(self, name: str, deployment: Deployment) -> LiveArm:
         """The arm that serves a new conversation of arm `name`; the control stands in for one that cannot, counted."""
@@ -318,43 +352,11 @@ class Host:
             copy = Copy(arm, ask.event, trace, {**opened.head.room, **ask.room}, opened.head.history)
             self.shadows.offer(copy, model, self._tools, self._recorder.shadow)
 
-    # ---- sessions -------------------------------------------------------------------------------------------------
-
-    def _keep(self, conversation: str) -> _Kept:
-        kept = self._kept.setdefault(conversation, _Kept())
-        self._kept.move_to_end(conversation)
-        while len(self._kept) > self.limits.kept_sessions:
-            oldest = next((key for key, value in self._kept.items() if not value.lock.locked()), None)
-            if oldest is None or oldest == conversation:
-                break
-            del self._kept[oldest]
-        return kept
-
     def _silent(self, ask: Ask, deployment: Deployment) -> Answer:
         arm = deployment.control
-        return Answer(ask.conversation, arm.name, arm.release, arm.digest, _nothing(ask, "muted"), muted=True)
+        return Answer(ask.conversation, arm.name, arm.release, arm.digest, nothing(ask, "muted"), muted=True)
 
 
-def _summary(trace: Trace, fresh: Any, ask: Ask) -> TurnSummary:
-    """What the turn came to; an event that opens no turn (a new room state) is silence."""
-    found = turns(trace.model_copy(update={"entries": fresh}))
-    return found[-1] if found else _nothing(ask, "state")
-
-
-def _nothing(ask: Ask, reason: str) -> TurnSummary:
-    return TurnSummary(index=0, event=type(ask.event).__name__, texts=(), outcome="silence", reason=reason)
-
-
-class SessionClock:
-    """Continues the session's own time: never back, whatever the wall clock of this or another machine does."""
-
-    def __init__(self, session_now: float) -> None:
-        self._offset = max(session_now, time.time()) - time.monotonic()
-
-    def now(self) -> float:
-        """Seconds."""
-        return time.monotonic() + self._offset
-
-    async def sleep_until(self, when: float) -> None:
-        """Sleep."""
-        await asyncio.sleep(max(0.0, when - self.now()))
+def _nothing_waits() -> RequestError:
+    cure = "send them with the request that follows the calls, before anything else is said"
+    return RequestError("no call of this conversation waits for a result", place="messages", cure=cure)

@@ -73,6 +73,11 @@ class Journal:
         self._works: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
+    @property
+    def workspace(self) -> str:
+        """Whose turns it stores."""
+        return self._workspace
+
     async def find(self, identity: str) -> Stored | None:
         """The conversation's head, or None. SQLite is read in place: a look-up is cheaper than handing it to a thread."""
         if not self._inline:
@@ -166,7 +171,7 @@ class Journal:
             began = (_json(dict(head.room)), _json(head.history))
             stored = tx.exec_driver_sql(self._begin, (*mine, head.unit, *under, *began, number, at)).rowcount
         if stored == 1:
-            row = (*mine, number, _json(list(work.events)), head.harness)
+            row = (*mine, number, _json(list(work.events)), head.played or head.harness)
             stored = tx.exec_driver_sql(self._turn, row).rowcount
         if stored != 1:
             raise MovedError(f"conversation {head.id} went on elsewhere", cure="send the message again")

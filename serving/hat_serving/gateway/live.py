@@ -10,7 +10,8 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -205,14 +206,17 @@ class FolderSource:
 
 
 class RegistrySource:
-    """The pointer `production` of a harness in a registry, through its caching client.
+    """The pointer `production` of a harness or a release in a registry, through its caching client.
 
-    A turn never waits for the registry: what was served once is answered from memory, and `follow` keeps that fresh.
+    A name is a harness's, and where there is none, a release's; `harness:NAME` and `release:NAME` say which. A release is
+    served by the engine of its own name where `engines` has one, else by the primary. A turn never waits for the registry:
+    what was served once is answered from memory, and `follow` keeps that fresh.
     """
 
-    def __init__(self, client: Client, pointer: str = "production") -> None:
+    def __init__(self, client: Client, pointer: str = "production", engines: Collection[str] = ()) -> None:
         self._client = client
         self._pointer = pointer
+        self._engines = frozenset(engines)
         self._live: dict[str, Deployment] = {}
         self._names: dict[str, str] = {}
         self._watch: Watch | None = None
@@ -240,19 +244,42 @@ class RegistrySource:
 
     def _look(self, name: str) -> Deployment:
         try:
-            resolved, harness = self._client.harness(name, self._pointer)
+            arm = self._stands(name)
         except ClientError as error:
             if error.kind == "unavailable":
                 raise UpstreamError(error.message, cure="start the registry; nothing is cached yet") from None
             raise RequestError(error.message, place="model") from None
         known = self._live.get(name)
-        if known is not None and (known.control.digest, known.control.urgent) == (resolved.digest, resolved.urgent):
+        if known is not None and _same(known.control, arm):
             return known
-        self._names[resolved.digest] = name
-        arm = live_arm("stable", harness, urgent=resolved.urgent)
         made = Deployment(name, Split(name, (Arm("stable", 100),)), {"stable": arm})
         self._live[name] = made
         return made
+
+    def _stands(self, name: str) -> LiveArm:
+        """The arm where the pointer stands: of a harness, else of a release. ClientError when there is neither."""
+        plain = name.removeprefix("release:")
+        if plain != name:
+            return self._released(plain)
+        try:
+            plain = name.removeprefix("harness:")
+            resolved, harness = self._client.harness(plain, self._pointer)
+        except ClientError as error:
+            if plain != name or error.kind == "unavailable":
+                raise
+            with suppress(ClientError):
+                return self._released(name)
+            raise
+        self._names[resolved.digest] = plain
+        return live_arm("stable", harness, urgent=resolved.urgent)
+
+    def _released(self, plain: str) -> LiveArm:
+        """The arm of the release where the pointer stands."""
+        released = self._client.release(plain, self._pointer)
+        harness = self._client.by_digest(released.harness_name, released.harness)
+        self._names[released.harness] = released.harness_name
+        engine = plain if plain in self._engines else ""
+        return live_arm("stable", harness, release=released.digest, engine=engine, urgent=released.urgent)
 
     def refresh(self) -> None:
         """Ask for everything that is served, and for mutes: what happened while nothing was heard. Blocking."""
@@ -266,8 +293,10 @@ class RegistrySource:
             if event.kind == "mute":
                 room = str(event.data["room"])
                 self.muted = self.muted | {room} if event.data["muted"] else self.muted - {room}
-            elif event.kind == "pointer" and event.data.get("name") in self._live:
-                self._look(str(event.data["name"]))
+            elif event.kind == "pointer":
+                moved = str(event.data.get("name"))
+                for name in {moved, f"harness:{moved}", f"release:{moved}"} & set(self._live):
+                    self._look(name)
             elif event.kind == "reset":
                 self.refresh()
         except PlatformError as error:
@@ -295,6 +324,11 @@ class RegistrySource:
             raise RequestError(error.message, place="harness") from None
         self._names[digest] = wanted
         return f"{wanted}@{digest}", harness
+
+
+def _same(one: LiveArm, other: LiveArm) -> bool:
+    parts = ((arm.digest, arm.release, arm.engine, arm.urgent) for arm in (one, other))
+    return next(parts) == next(parts)
 
 
 def _parts(reference: str, name: str) -> tuple[str, str]:

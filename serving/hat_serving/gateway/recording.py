@@ -53,8 +53,11 @@ class Recorder:
         """Metric labels of an arm."""
         return self._workspace, short(arm.release), arm.name, short(arm.digest)
 
-    def rows(self, deployment: Deployment, measured: Measured) -> Callable[[Any], None] | None:
-        """What is written in the turn's transaction; None while no arms are compared."""
+    def rows(self, deployment: Deployment, measured: Measured, *, waits: bool = False) -> Callable[[Any], None] | None:
+        """What is written in the turn's transaction; None while no arms are compared.
+
+        A turn that `waits` for its client is no turn yet: only the unit's exposure is written.
+        """
         place = measured.place
         if place is None and not measured.move:
             return None
@@ -81,7 +84,7 @@ class Recorder:
         def write(tx: Any) -> None:
             """The rows; a unit that is exposed for the first time is counted for its assigned arm."""
             workspace, release, _, harness = self.labels(measured.arm)
-            for arm in records.write(tx, self._workspace, record):
+            for arm in records.write(tx, self._workspace, record, whole=not waits):
                 self.metrics.exposed.labels(workspace, release, arm, harness).inc()
 
         return write

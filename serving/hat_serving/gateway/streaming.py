@@ -17,8 +17,9 @@ from typing import Any, cast
 import orjson
 
 from hat_harness.errors import PlatformError
-from hat_serving.gateway import chat
-from hat_serving.gateway.host import Answer, Host
+from hat_serving.gateway import answers, chat
+from hat_serving.gateway.host import Host
+from hat_serving.gateway.turns import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,16 @@ async def chat_chunks(parsed: chat.Parsed, opening: Opening, pieces: Pieces) -> 
     model, identity = parsed.ask.name, f"chatcmpl-{parsed.ask.conversation}-{opening.number}"
     try:
         async with aclosing(pieces) as found:
-            yield chat.chunk(identity, model, {"role": "assistant", "content": ""})
+            yield answers.chunk(identity, model, {"role": "assistant", "content": ""})
             async for piece in found:
                 if isinstance(piece, str):
-                    yield chat.chunk(identity, model, {"content": piece})
+                    yield answers.chunk(identity, model, {"content": piece})
                     continue
-                yield chat.chunk(identity, model, {}, "stop")
+                for index, call in enumerate(answers.tool_calls(piece)):
+                    yield answers.chunk(identity, model, {"tool_calls": [{"index": index, **call}]})
+                yield answers.chunk(identity, model, {}, "tool_calls" if piece.calls else "stop")
                 if parsed.usage:
-                    yield chat.chunk(identity, model, usage=chat.usage(piece))
+                    yield answers.chunk(identity, model, usage=answers.usage(piece))
     except PlatformError as error:
         yield b"data: " + orjson.dumps({"error": told(error)}) + b"\n\n"
     yield b"data: [DONE]\n\n"
@@ -96,28 +99,28 @@ async def response_events(parsed: chat.Parsed, pieces: Pieces) -> AsyncIterator[
         return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n"
 
     at: dict[str, Any] = {"item_id": f"msg_{identity}", "output_index": 0, "content_index": 0}
-    empty = chat.response_body(identity, parsed.ask.name, "in_progress", "")
-    item: Mapping[str, Any] = {**chat.response_message(identity, ""), "status": "in_progress", "content": []}
+    empty = answers.response_body(identity, parsed.ask.name, "in_progress", "")
+    item: Mapping[str, Any] = {**answers.response_message(identity, ""), "status": "in_progress", "content": []}
     shown = ""
     try:
         async with aclosing(pieces) as found:
             yield event("response.created", response=empty)
             yield event("response.in_progress", response=empty)
             yield event("response.output_item.added", output_index=0, item=item)
-            yield event("response.content_part.added", **at, part=chat.response_part(""))
+            yield event("response.content_part.added", **at, part=answers.response_part(""))
             async for piece in found:
                 if isinstance(piece, str):
                     shown += piece
                     yield event("response.output_text.delta", **at, delta=piece, logprobs=[])
                     continue
                 yield event("response.output_text.done", **at, text=shown, logprobs=[])
-                yield event("response.content_part.done", **at, part=chat.response_part(shown))
-                message = chat.response_message(identity, shown)
+                yield event("response.content_part.done", **at, part=answers.response_part(shown))
+                message = answers.response_message(identity, shown)
                 yield event("response.output_item.done", output_index=0, item=message)
-                whole = chat.response_body(identity, parsed.ask.name, "completed", shown, chat.usage(piece))
+                whole = answers.response_body(identity, parsed.ask.name, "completed", shown, answers.usage(piece))
                 yield event("response.completed", response=whole)
     except PlatformError as error:
-        failed = chat.response_body(identity, parsed.ask.name, "failed", "")
+        failed = answers.response_body(identity, parsed.ask.name, "failed", "")
         reason = {"code": "server_error", "message": told(error)["message"]}
         yield event("response.failed", response={**failed, "error": reason})
 

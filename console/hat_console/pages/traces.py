@@ -1,0 +1,239 @@
+"""Traces: conversations of the gateway and sessions of runs, found by their id, told turn by turn.
+
+Always holds: a trace is shown only to whoever may read traces of its harness in its own workspace, and says so in no other
+way than "there is none"; what retention or an erasure took is not found. Not here: how a trace is told (told), keeping
+(hat_serving.gateway), making (hat_components).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hat_components.evaluate.result import TraceRecord
+from hat_console.pages import CurrentActor, Page
+from hat_console.pages.desk import check_own, root_of
+from hat_console.pages.evaluations import shelf_of
+from hat_console.pages.experiments import Known
+from hat_console.told import told
+from hat_harness.trace import Trace
+from hat_pipelines.desk import look
+from hat_pipelines.errors import PipelineError
+from hat_registry.accounts import Actor
+from hat_registry.errors import NotFoundError
+from hat_serving.gateway.client import GatewayClient, GatewayError
+
+router = APIRouter()
+api = APIRouter(prefix="/api/v1", tags=["trace"])
+TURNS = 10
+"""Turns of one page."""
+LISTED = 50
+ITEMS = 200
+_HEAD = re.compile(rb'\{"suite":("(?:[^"\\]|\\.)*"),"item":("(?:[^"\\]|\\.)*"),"state":(\d+)')
+
+
+class Where(BaseModel):
+    """Which run's file a session stands in; nothing: the gateway's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str = ""
+    step: str = ""
+    suite: str = ""
+    state: int = 0
+
+
+def where_of(
+    run: str = Query("", max_length=128),
+    step: str = Query("", max_length=128),
+    suite: str = Query("", max_length=128),
+    state: int = Query(0, ge=0, le=10_000),
+) -> Where:
+    """From the query."""
+    return Where(run=run, step=step, suite=suite, state=state)
+
+
+Place = Annotated[Where, Depends(where_of)]
+
+
+# ---- resources ------------------------------------------------------------------------------------------------
+
+
+@api.get("/traces")
+def list_traces(
+    request: Request,
+    actor: CurrentActor,
+    gateway: Known,
+    where: Place,
+    arm: str = Query("", max_length=64),
+    release: str = Query("", max_length=71),
+    harness: str = Query("", max_length=71),
+    before: str = Query("", max_length=300),
+) -> dict[str, Any]:
+    """Conversations of the gateway, the last touched first; with `run` (and `step`) the sessions that a run kept."""
+    actor.require_some("traces")
+    if where.run:
+        actor.require("traces")
+        items = [
+            {"suite": suite, "item": item, "state": state, "url": address(item, where.run, where.step, suite, state)}
+            for suite, item, state in _heads(_files(request, actor, where))
+            if where.suite in ("", suite)
+        ]
+        told = {"run": where.run, "step": where.step, "suite": where.suite}
+        return {**told, "items": items[:ITEMS], "total": len(items), "connected": True, "next": ""}
+    none: dict[str, Any] = {"run": "", "step": "", "suite": "", "items": [], "total": 0, "next": ""}
+    if gateway is None:
+        return {**none, "connected": False}
+    asked = {"arm": arm, "release": release, "harness": harness, "before": before, "limit": str(LISTED)}
+    actor.require("traces")  # a conversation's harness is only known by its digest here
+    found = gateway.get("/conversations?" + "&".join(f"{key}={quote(one)}" for key, one in asked.items() if one))
+    items = [{key: one[key] for key in one if key != "at"} | {"url": address(one["id"])} for one in found["items"]]
+    following = found["items"][-1]["at"] if len(items) == LISTED else ""
+    return {**none, "items": items, "total": len(items), "connected": True, "next": following}
+
+
+@api.get("/traces/{ident:path}")
+def get_trace(
+    request: Request,
+    ident: str,
+    actor: CurrentActor,
+    gateway: Known,
+    where: Place,
+    upto: Annotated[int, Query(ge=0, le=1_000_000, description="the last turn that is told; 0: the newest")] = 0,
+    whole: Annotated[bool, Query(description="the trace itself (hatstack.trace/1)")] = False,
+) -> dict[str, Any]:
+    """One trace: its turns with replies, reasoning, tools, hooks and times, the harness lines that were quoted, its arm."""
+    actor.require_some("traces")
+    found = _of_run(request, actor, ident, where) if where.run else _of_gateway(gateway, ident)
+    trace: Trace = found.pop("trace")
+    if not actor.may("traces", trace.harness_name):
+        raise _none(ident)
+    if whole:
+        return trace.model_dump(mode="json")
+    shape = told(trace, upto=upto, most=TURNS)
+    served = {row["number"]: row for row in found.pop("served", ())}
+    for turn in shape["turns"]:
+        turn["served"] = served.get(turn["index"])
+    return {"id": ident, **found, **shape}
+
+
+# ---- pages ----------------------------------------------------------------------------------------------------
+
+
+@router.get("/traces")
+def listing(
+    request: Request,
+    view: Page,
+    actor: CurrentActor,
+    gateway: Known,
+    where: Place,
+    arm: str = Query("", max_length=64),
+    release: str = Query("", max_length=71),
+    harness: str = Query("", max_length=71),
+    before: str = Query("", max_length=300),
+) -> Response:
+    """The newest conversations, or a run's sessions."""
+    body = list_traces(request, actor, gateway, where, arm, release, harness, before)
+    asked = {"arm": arm, "release": release, "harness": harness}
+    return view.page(request, "traces.html", body, asked=asked)
+
+
+@router.get("/traces/{ident:path}")
+def one(
+    request: Request,
+    ident: str,
+    view: Page,
+    actor: CurrentActor,
+    gateway: Known,
+    where: Place,
+    upto: int = Query(0, ge=0, le=1_000_000),
+) -> Response:
+    """One trace."""
+    body = get_trace(request, ident, actor, gateway, where, upto, whole=False)
+    here = address(ident, where.run, where.step, where.suite, where.state)
+    return view.page(request, "trace.html", body, here=here, more="&" if "?" in here else "?")
+
+
+def address(ident: str, run: str = "", step: str = "", suite: str = "", state: int = 0) -> str:
+    """The page of a trace."""
+    asked = {"run": run, "step": step, "suite": suite, "state": str(state or "")} if run else {}
+    query = "&".join(f"{key}={quote(value, safe='')}" for key, value in asked.items() if value)
+    return f"/traces/{quote(ident, safe='')}" + (f"?{query}" if query else "")
+
+
+# ---- where traces are -----------------------------------------------------------------------------------------
+
+
+def _of_gateway(gateway: GatewayClient | None, ident: str) -> dict[str, Any]:
+    if gateway is None:
+        raise _none(ident)
+    try:
+        found: dict[str, Any] = gateway.get(f"/conversations/{quote(ident, safe='')}")
+    except GatewayError as error:
+        if error.kind == "invalid_input":
+            raise _none(ident) from None
+        raise
+    kept = {key: found[key] for key in ("source", "arm", "release", "updated_at", "served")}
+    return {**kept, "now": found["harness"], "run": "", "step": "", "trace": Trace.model_validate(found["trace"])}
+
+
+def _of_run(request: Request, actor: Actor, ident: str, where: Where) -> dict[str, Any]:
+    for line in _lines(_files(request, actor, where)):
+        head = _head(line)
+        if head is None or where.suite not in ("", head[0]) or where.state != head[2]:
+            continue
+        if head[1] != ident:
+            continue
+        try:
+            record = TraceRecord.model_validate_json(line)
+        except ValidationError:
+            continue
+        told = {"suite": record.suite, "item": record.item, "state": record.state, "families": list(record.families)}
+        return {"source": "run", "run": where.run, "step": where.step, **told, "trace": record.trace}
+    raise _none(ident)
+
+
+def _files(request: Request, actor: Actor, where: Where) -> list[Path]:
+    """The trace files of an evaluation, or of a run's step."""
+    for one in shelf_of(request, actor).listing():
+        if one["run"] == where.run and one["step"] == where.step:
+            return [Path(one["file"]).with_name("traces.jsonl")]
+    check_own(request, actor, where.run)
+    try:
+        folder = look.find(root_of(request), where.run)
+    except PipelineError:
+        raise _none(where.run) from None
+    steps = [where.step] if where.step else list(folder.record.steps)
+    found = [folder.step(step).artifact("traces") for step in steps if step in folder.record.steps]
+    paths = [path for path in found if path is not None]
+    return [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
+
+
+def _lines(files: list[Path]) -> Iterator[bytes]:
+    for file in files:
+        if file.is_file():
+            with file.open("rb") as lines:
+                yield from lines
+
+
+def _heads(files: list[Path]) -> Iterator[tuple[str, str, int]]:
+    return (head for head in map(_head, _lines(files)) if head is not None)
+
+
+def _head(line: bytes) -> tuple[str, str, int] | None:
+    """(suite, item, state) of a line, without reading the trace in it."""
+    found = _HEAD.match(line)
+    return (json.loads(found[1]), json.loads(found[2]), int(found[3])) if found else None
+
+
+def _none(ident: str) -> NotFoundError:
+    return NotFoundError(
+        f"no trace {ident[:80]!r}", place="traces", cure="it was erased, is past its day, or never was"
+    )
