@@ -86,7 +86,8 @@ def test_a_container_waits_for_its_configmap_and_sees_secrets(kube: Kube, cluste
     }
     kube.create(late)
     until(lambda: state(kube, namespace, "a").get("phase") == "Succeeded", "the pod succeeds")
-    assert cluster.pod_log(namespace, "a", "main") == "r1/cpu-0/$(RULE)\nhidden"
+    node = (kube.get("v1", "Pod", "a", namespace) or {})["spec"]["nodeName"]
+    assert cluster.pod_log(namespace, "a", "main") == f"r1/{node}/$(RULE)\nhidden"
 
 
 def test_readiness_follows_the_probe_and_liveness_restarts(kube: Kube, cluster: Cluster, namespace: str) -> None:

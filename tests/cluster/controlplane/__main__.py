@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.cluster.controlplane import argo_build, build, by_hand
+from tests.cluster.controlplane import argo_build, build, by_hand, trainer_build
 from tests.cluster.controlplane.errors import ControlPlaneError, NotBuiltError
 
 
@@ -15,6 +15,7 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     make = verbs.add_parser("build", help="compile the programs once (12 minutes on two cores)")
     make.add_argument("--jobs", type=int, help="packages compiled at once")
+    make.add_argument("--trainer", action="store_true", help="with Kubeflow Trainer's controllers (3 minutes more)")
     start = verbs.add_parser("up", help="start a cluster that stays until `down`")
     start.add_argument("--llm", action="store_true", help="with LLMInferenceServices")
     verbs.add_parser("down", help="stop it")
@@ -32,6 +33,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "build":
         build.build(arguments.jobs)
         argo_build.make(arguments.jobs)
+        if arguments.trainer:
+            trainer_build.make(arguments.jobs)
     elif arguments.verb == "can":
         lacking = build.lacking()
         print(f"The cluster tests cannot run here: {lacking}" if lacking else "The cluster tests can run here")

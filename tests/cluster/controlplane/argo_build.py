@@ -6,14 +6,13 @@ module lacks one file that argoexec needs on Linux; it is added to a copy, which
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
+import json
 import shutil
-import subprocess
 from pathlib import Path
 
-from tests.cluster.controlplane import build, manifests
-from tests.cluster.controlplane.errors import ControlPlaneError, NotBuiltError
+from tests.cluster.controlplane import build, gotool, manifests
+from tests.cluster.controlplane.errors import NotBuiltError
 
 MODULE = Path(__file__).resolve().parent / "argo"
 ARGO = "github.com/argoproj/argo-workflows/v3"
@@ -42,32 +41,37 @@ def folder() -> Path:
     return found
 
 
-def make(jobs: int | None = None) -> Path:
-    """Builds what is missing and returns the finished folder."""
-    if shutil.which("go") is None:
-        raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
-    build.cache_root().mkdir(parents=True, exist_ok=True)
+def make(jobs: int | None = None, until: float | None = None) -> Path:
+    """Builds what is missing and returns the finished folder. `until`: when it has to be over, by the monotonic clock."""
+    until = until or gotool.deadline()
     target = build.cache_root() / key()
-    with (build.cache_root() / "argo.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.is_dir():
-            print(f"Argo's programs stand at {target}")
-            return target
-        partial = target.with_name(f"{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        (partial / "bin").mkdir(parents=True)
-        source = Path(_go("list", "-m", "-f", "{{.Dir}}", ARGO).strip())
-        replaced = _with_the_missing_file(source, partial)
-        for name, package in PROGRAMS.items():
-            print(f"Compiling {name} ...", flush=True)
-            options = [f"-modfile={replaced}"] if name == "argoexec" else ["-mod=readonly"]
-            options += [f"-p={jobs}"] if jobs else []
-            _go("build", *options, "-trimpath", "-ldflags=-s -w", "-o", str(partial / "bin" / name), package)
-        manifests.write(sorted((source / "manifests/base/crds/minimal").glob("argoproj*.yaml")), partial / "crds.json")
-        shutil.rmtree(partial / "source", ignore_errors=True)
-        partial.rename(target)
+    if not target.is_dir():
+        if shutil.which("go") is None:
+            raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
+        with build.only_one(until):
+            if not target.is_dir():
+                _programs(target, jobs, until)
     print(f"Argo's programs stand at {target}")
     return target
+
+
+def _programs(target: Path, jobs: int | None, until: float) -> None:
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "bin").mkdir(parents=True)
+    print("Fetching Argo's modules ...", flush=True)
+    told = gotool.run(["mod", "download", "-json", ARGO], MODULE, until=until, heard=gotool.teller("modules"))
+    source = Path(str(json.loads(told)["Dir"]))
+    replaced = _with_the_missing_file(source, partial)
+    for name, package in PROGRAMS.items():
+        print(f"Compiling {name} ...", flush=True)
+        options = [f"-modfile={replaced}"] if name == "argoexec" else ["-mod=readonly"]
+        options += [f"-p={jobs}"] if jobs else []
+        argv = ["build", "-v", *options, "-trimpath", "-ldflags=-s -w", "-o", str(partial / "bin" / name), package]
+        gotool.run(argv, MODULE, until=until, heard=gotool.teller("packages"))
+    manifests.write(sorted((source / "manifests/base/crds/minimal").glob("argoproj*.yaml")), partial / "crds.json")
+    shutil.rmtree(partial / "source", ignore_errors=True)
+    partial.rename(target)
 
 
 def _with_the_missing_file(source: Path, partial: Path) -> Path:
@@ -81,10 +85,3 @@ def _with_the_missing_file(source: Path, partial: Path) -> Path:
     replaced.write_text(f"{(MODULE / 'go.mod').read_text()}\nreplace {ARGO} => {copy}\n")
     shutil.copyfile(MODULE / "go.sum", replaced.with_suffix(".sum"))
     return replaced
-
-
-def _go(*argv: str) -> str:
-    done = subprocess.run(["go", *argv], cwd=MODULE, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ControlPlaneError(f"`go {argv[0]}` failed: {done.stderr.strip()[-1500:]}", place=str(MODULE))
-    return done.stdout

@@ -2,24 +2,24 @@
 
 The folder of a build is named by the digest of go.mod, go.sum and linker flags, and it gets that name only when it is complete: a
 build that was cut short leaves nothing that looks finished. Go's own build cache makes the next try continue where
-the last one stopped. The build needs the `go` command and Go's module proxy; later starts need neither.
+the last one stopped. The manifests beside the programs are named by what collects them. The build needs the `go`
+command and Go's module proxy; later starts need neither, and neither does another checkout of the same sources.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.controlplane import manifests
+from tests.cluster.controlplane import gotool, manifests
 from tests.cluster.controlplane.errors import ControlPlaneError, NotBuiltError
 
 MODULE = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ def key() -> str:
 def folder() -> Path:
     """The finished build: `bin/` and `manifests/`. Raises NotBuiltError when it is not there."""
     found = cache_root() / key()
-    if not found.is_dir():
+    if not manifests.place(found).is_dir():
         raise NotBuiltError("the programs of the control plane are not built", place=str(found), cure=CURE)
     return found
 
@@ -58,11 +58,11 @@ def lacking() -> str:
         namespaces()
     except ControlPlaneError as error:
         return str(error)
-    if all((cache_root() / name).is_dir() for name in (key(), argo_build.key())):
+    if manifests.place(cache_root() / key()).is_dir() and (cache_root() / argo_build.key()).is_dir():
         return ""
     if shutil.which("go") is None:
         return "the programs of the control plane are not built, and there is no `go` to build them (1.25 or newer)"
-    version = re.search(r"go(\d+)\.(\d+)", _go("version"))
+    version = re.search(r"go(\d+)\.(\d+)", gotool.run(["version"], MODULE, until=time.monotonic() + 60))
     wanted = re.findall(r"^go (\d+)\.(\d+)", (MODULE / "go.mod").read_text(), re.MULTILINE)[0]
     if version is None or tuple(map(int, version.groups())) < tuple(map(int, wanted)):
         return f"`go` is older than {'.'.join(wanted)}, which the control plane is built with"
@@ -79,61 +79,70 @@ def _linker_flags() -> str:
 
 
 @contextmanager
-def _only_one() -> Iterator[None]:
-    """Two builds at once would share Go's caches but fight for cores: the second one waits."""
+def only_one(until: float) -> Iterator[None]:
+    """Two builds at once would share Go's caches but fight for cores: the second one waits, and says so."""
     cache_root().mkdir(parents=True, exist_ok=True)
     with (cache_root() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        waits = False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waits:
+                    print("Another build is under way, this one waits for it ...", flush=True)
+                waits = True
+                if time.monotonic() > until:
+                    raise ControlPlaneError("another build took too long", place=lock.name, cure="end it") from None
+                time.sleep(0.5)
         yield
 
 
-def _go(*argv: str) -> str:
-    done = subprocess.run(["go", *argv], cwd=MODULE, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ControlPlaneError(f"`go {' '.join(argv)}` failed: {done.stderr.strip()[-800:]}", place=str(MODULE))
-    return done.stdout
+def build(jobs: int | None = None, until: float | None = None) -> Path:
+    """Builds what is missing and returns the finished folder.
+
+    `jobs`: packages compiled at once (None: Go decides). `until`: when it has to be over, by the monotonic clock.
+    """
+    until = until or gotool.deadline()
+    target = cache_root() / key()
+    if not manifests.place(target).is_dir():
+        if shutil.which("go") is None:
+            raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
+        with only_one(until):
+            if not target.is_dir():
+                _programs(target, jobs, until)
+            if not manifests.place(target).is_dir():
+                _manifests(manifests.place(target), until)
+    print(f"The control plane stands at {target}")
+    return target
 
 
-def build(jobs: int | None = None) -> Path:
-    """Builds what is missing and returns the finished folder. `jobs`: packages compiled at once (None: Go decides)."""
-    if shutil.which("go") is None:
-        raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
-    with _only_one():
-        target = cache_root() / key()
-        if target.is_dir():
-            print(f"The control plane stands at {target}")
-            return target
-        partial = target.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        (partial / "bin").mkdir(parents=True)
-        print("Fetching the modules ...", flush=True)
-        total = len(_go("list", "-deps", "tool").split())
-        _compile(partial / "bin", total, jobs)
-        missing = [name for name in PROGRAMS if not (partial / "bin" / name).is_file()]
-        if missing:
-            raise ControlPlaneError(f"the build did not make {', '.join(missing)}", place=str(MODULE / "go.mod"))
-        manifests.collect(
-            lambda module: Path(_go("list", "-m", "-f", "{{.Dir}}", module).strip()), partial / "manifests"
-        )
-        partial.rename(target)
-        print(f"The control plane stands at {target}")
-        return target
+def _programs(target: Path, jobs: int | None, until: float) -> None:
+    partial = target.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "bin").mkdir(parents=True)
+    print("Fetching the modules of the control plane ...", flush=True)
+    packages = gotool.run(["list", "-deps", "tool"], MODULE, until=until, heard=gotool.teller("modules"))
+    print("Compiling it ...", flush=True)
+    argv = ["build", "-v", "-mod=readonly", "-trimpath", f"-ldflags={_linker_flags()}"]
+    argv += ["-o", f"{partial / 'bin'}{os.sep}", *([f"-p={jobs}"] if jobs else []), "tool"]
+    begun = time.monotonic()
+    gotool.run(argv, MODULE, until=until, heard=gotool.teller("packages", len(packages.split())))
+    missing = [name for name in PROGRAMS if not (partial / "bin" / name).is_file()]
+    if missing:
+        raise ControlPlaneError(f"the build did not make {', '.join(missing)}", place=str(MODULE / "go.mod"))
+    partial.rename(target)
+    print(f"Compiled in {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def _compile(out: Path, total: int, jobs: int | None) -> None:
-    """Runs `go build` and shows how far it is: `-v` prints one line for each package that is compiled anew."""
-    argv = ["go", "build", "-v", "-mod=readonly", "-trimpath", f"-ldflags={_linker_flags()}", "-o", f"{out}{os.sep}"]
-    argv += [f"-p={jobs}"] if jobs else []
-    started, shown, compiled, tail = time.monotonic(), 0.0, 0, list[str]()
-    with subprocess.Popen([*argv, "tool"], cwd=MODULE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            compiled += 1
-            tail = [*tail[-30:], line.rstrip()]
-            now = time.monotonic()
-            if now - shown >= 5:
-                shown = now
-                print(f"  {compiled} of at most {total} packages, {now - started:.0f} s", file=sys.stderr, flush=True)
-    if process.returncode:
-        raise ControlPlaneError("`go build` failed:\n" + "\n".join(tail[-20:]), place=str(MODULE / "go.mod"))
-    print(f"Compiled {compiled} packages in {time.monotonic() - started:.0f} s", flush=True)
+def _manifests(target: Path, until: float) -> None:
+    """What is installed into the API server, from the modules' own files."""
+
+    def module(name: str) -> Path:
+        told = gotool.run(["mod", "download", "-json", name], MODULE, until=until)
+        return Path(str(json.loads(told)["Dir"]))
+
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    manifests.collect(module, partial)
+    partial.rename(target)

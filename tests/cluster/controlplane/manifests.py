@@ -7,6 +7,7 @@ is changed here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,12 +19,14 @@ Manifest = dict[str, Any]
 
 KSERVE = "github.com/kserve/kserve"
 GATEWAY_API = "sigs.k8s.io/gateway-api"
+KEDA = "github.com/kedacore/keda/v2"
 SETS: dict[str, tuple[tuple[str, str], ...]] = {
     "crds": (
         (GATEWAY_API, "config/crd/standard/gateway.networking.k8s.io_*s.yaml"),
         (KSERVE, "config/crd/full/serving.kserve.io_*.yaml"),
         (KSERVE, "config/crd/full/clusterstoragecontainer/serving.kserve.io_*.yaml"),
         (KSERVE, "config/crd/full/localmodel/serving.kserve.io_*.yaml"),
+        (KEDA, "config/crd/bases/keda.sh_*.yaml"),
     ),
     "settings": ((KSERVE, "config/configmap/inferenceservice.yaml"),),
     "webhooks": ((KSERVE, "config/webhook/manifests.yaml"),),
@@ -38,10 +41,15 @@ SETS: dict[str, tuple[tuple[str, str], ...]] = {
 """Name of a set → (module, files in it). Upstream's admission policy for upgrades (`vap_`) is left out."""
 
 
+def place(build: Path) -> Path:
+    """Where the manifests of a build lie: another way of collecting them is another folder."""
+    return build / f"manifests-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+
+
 def collect(module_folder: Callable[[str], Path], out: Path) -> None:
     """Writes one `<set>.json` per set: a list of objects. `module_folder` finds a Go module on disk."""
     out.mkdir(parents=True, exist_ok=True)
-    roots = {module: module_folder(module) for module in (KSERVE, GATEWAY_API)}
+    roots = {module: module_folder(module) for module in (KSERVE, GATEWAY_API, KEDA)}
     for name, patterns in SETS.items():
         objects: list[Manifest] = []
         for module, pattern in patterns:

@@ -30,6 +30,7 @@ def restore(source: Path, run: Path) -> bool:
     """Copies the snapshot into `run`. False when there is none."""
     if not source.is_dir():
         return False
+    os.utime(source)  # it is in use: the cleaning of another run leaves it alone
     for part in PARTS:
         shutil.copytree(source / part, run / part)
     return True
@@ -44,7 +45,9 @@ def save(run: Path, target: Path) -> None:
     for old in target.parent.iterdir():
         if old != target and time.time() - old.stat().st_mtime > KEEP_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        shutil.rmtree(partial)
-    else:
+    try:
         partial.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        shutil.rmtree(partial)  # another run was first

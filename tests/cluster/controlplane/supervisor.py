@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.controlplane import certs, install, processes, snapshot, workflows
+from tests.cluster.controlplane import certs, install, manifests, processes, snapshot, workflows
 from tests.cluster.controlplane.api import Api
 from tests.cluster.controlplane.errors import ControlPlaneError
 from tests.cluster.controlplane.podrunner import KUBELET_PORT, PodRunner
@@ -80,7 +80,7 @@ class Supervisor:
             await asyncio.sleep(0.1)
 
     async def _install(self) -> None:
-        folder = self.build / "manifests"
+        folder = manifests.place(self.build)
         async with self.api() as api:
             await install.crds(api, folder, llm=self.llm)
             await install.settings(api, folder)

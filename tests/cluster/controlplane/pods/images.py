@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from hat_harness.errors import Kind
 from tests.cluster.controlplane.errors import ControlPlaneError
@@ -34,16 +35,18 @@ class Image:
     known: bool = True
     """False: only a container that brings its own command can run it."""
     program: str = ""
-    """A program of Argo's build that the image has in /bin."""
+    """A program of our own builds that the image has in /bin."""
+    build: Literal["argo", "trainer"] = "argo"
+    """Which build has it."""
 
     def mounts(self) -> list[dict[str, object]]:
         """What the image has and the machine has not."""
         if not self.program:
             return []
-        from tests.cluster.controlplane import argo_build
+        from tests.cluster.controlplane import argo_build, trainer_build
 
-        source = argo_build.folder() / "bin" / self.program
-        return [{"source": str(source), "target": f"/bin/{self.program}", "read_only": True}]
+        made = argo_build.folder() if self.build == "argo" else trainer_build.folder()
+        return [{"source": str(made / "bin" / self.program), "target": f"/bin/{self.program}", "read_only": True}]
 
 
 WITH_STAND_INS = {**BASE, "PYTHONPATH": str(STAND_INS)}
@@ -52,6 +55,8 @@ TABLE = {
     "lmsysorg/sglang": Image(environment=WITH_STAND_INS),
     "hatstack/control": Image(),
     "argoproj/argoexec": Image(program="argoexec"),
+    "kubeflow/trainer/trainer-controller-manager": Image(program="trainer-controller-manager", build="trainer"),
+    "jobset/jobset": Image(program="jobset", build="trainer"),
 }
 """Repository, with or without a registry before it → what it runs."""
 
