@@ -130,6 +130,7 @@ def _answers_again(kube: Kube) -> bool:
         return False
 
 
+@pytest.mark.matrix
 def test_weights_written_by_hand_are_noticed_and_put_right(
     kube: Kube, cluster: Cluster, namespace: str, stable: str
 ) -> None:
@@ -171,6 +172,7 @@ def cordoned(kube: Kube) -> Iterator[list[str]]:
         kube.patch("v1", "Node", name, "", {"spec": {"unschedulable": None}})
 
 
+@pytest.mark.matrix
 def test_a_canary_whose_node_is_lost_is_taken_back(
     kube: Kube, cluster: Cluster, namespace: str, stable: str, cordoned: list[str]
 ) -> None:

@@ -64,6 +64,7 @@ def test_an_account_without_rights_is_told_which_it_lacks(kube: Kube, namespace:
     assert found["gpus"].state == "note"
 
 
+@pytest.mark.matrix
 def test_a_rollout_is_run_by_words_alone(hat: Hat, tmp_path: Path, kube: Kube, namespace: str, stable: str) -> None:
     file = _rendered(tmp_path, namespace, "10,50")
     place = ("chat-v2", "-n", namespace)

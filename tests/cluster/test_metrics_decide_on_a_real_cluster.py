@@ -88,6 +88,7 @@ def test_without_an_answer_of_prometheus_nothing_is_promoted(kube: Kube, cluster
     assert "no usable answer" in status(kube, namespace)["message"]
 
 
+@pytest.mark.matrix
 def test_what_lies_between_good_and_bad_holds_and_is_not_promoted(
     kube: Kube, cluster: Cluster, namespace: str, prometheus: str
 ) -> None:
@@ -102,6 +103,7 @@ def test_what_lies_between_good_and_bad_holds_and_is_not_promoted(
     assert until_phase(kube, namespace, "Paused")["reason"] == "Inconclusive"
 
 
+@pytest.mark.matrix
 def test_an_outage_of_prometheus_holds_until_it_is_back(
     kube: Kube, cluster: Cluster, namespace: str, prometheus: str
 ) -> None:

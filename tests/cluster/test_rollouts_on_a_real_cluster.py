@@ -65,6 +65,7 @@ def test_an_abort_gives_all_traffic_back_and_leaves_nothing(
     assert scalers == {"chat-v1-predictor"}
 
 
+@pytest.mark.matrix
 def test_deleting_a_rollout_aborts_it_first(kube: Kube, cluster: Cluster, namespace: str, stable: str) -> None:
     control.start(kube, rollout(namespace, steps=[{"setWeight": 50}, {"pause": {}}]))
     until_phase(kube, namespace, "Paused")
@@ -119,6 +120,7 @@ def test_kserves_own_canary_is_refused_where_it_splits_nothing(kube: Kube, names
     assert "canary" not in (kube.get(KSERVE, "InferenceService", "chat", namespace) or {})["spec"]
 
 
+@pytest.mark.matrix
 def test_a_change_of_arguments_alone_is_promoted_by_rewriting(
     kube: Kube, cluster: Cluster, namespace: str, stable: str
 ) -> None:

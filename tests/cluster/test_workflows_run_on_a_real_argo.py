@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -51,8 +52,11 @@ def place(workflows: Cluster) -> Iterator[tuple[Kube, str]]:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that pods see too."""
-    folder = Path(tempfile.mkdtemp(prefix="shared-", dir=build.cache_root()))
+    """A folder that pods see too; those of runs that were killed go."""
+    for old in build.cache_root().glob("shared-*-*"):
+        if not Path("/proc", old.name.split("-")[1]).exists():
+            shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"shared-{os.getpid()}-", dir=build.cache_root()))
     yield folder
     shutil.rmtree(folder)
 
@@ -133,6 +137,7 @@ def test_a_lost_pod_is_tried_again_and_the_run_is_like_a_local_one(
     assert look.summary(desk.settings.root, look.find(desk.settings.root, "lost").record)["runner"] == "argo"
 
 
+@pytest.mark.matrix
 def test_what_failed_is_run_again_and_the_rest_is_kept(desk: Desk, place: tuple[Kube, str], shared: Path) -> None:
     kube, namespace = place
     (shared / "release").touch()
@@ -155,6 +160,7 @@ def test_what_failed_is_run_again_and_the_rest_is_kept(desk: Desk, place: tuple[
     assert [pod["metadata"]["uid"] for pod in kept] == [pod["metadata"]["uid"] for pod in drawn]
 
 
+@pytest.mark.matrix
 def test_a_missing_secret_is_told_and_the_run_can_be_cancelled(desk: Desk, shared: Path) -> None:
     secrets = [{"variable": "KEY", "name": "absent", "key": "k"}]
     placed = desk.place(
@@ -169,6 +175,7 @@ def test_a_missing_secret_is_told_and_the_run_can_be_cancelled(desk: Desk, share
     assert over(desk, placed).state == "cancelled"
 
 
+@pytest.mark.matrix
 def test_a_condition_that_does_not_hold_skips_on_argo_too(desk: Desk) -> None:
     order = Order(pipeline=TOYS, profile="toy", target="argo", name="small", values={"steps.draw.count": 1})
     placed = desk.place("default", "ada", order)
@@ -177,6 +184,7 @@ def test_a_condition_that_does_not_hold_skips_on_argo_too(desk: Desk) -> None:
     assert states == {"draw": "done", "add-naive": "done", "add-hsa": "done", "total": "skipped"}
 
 
+@pytest.mark.matrix
 def test_a_schedule_on_the_cluster_never_runs_twice_at_a_time(
     desk: Desk, place: tuple[Kube, str], workflows: Cluster, shared: Path
 ) -> None:
