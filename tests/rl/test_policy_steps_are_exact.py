@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,15 +12,17 @@ from safetensors.torch import load_file
 
 from hat_components.model.checkpoint import Checkpoints
 from hat_components.model.codec import Codec
+from hat_components.model.course import attention
 from hat_components.model.generate import MicroModel
-from hat_components.model.qwen import build_model
+from hat_components.model.qwen import CAUSAL, build_model
 from hat_components.rl.config import Config
 from hat_components.rl.course import Course
 from hat_components.rl.loss import k3, policy_loss, sampled_logps, token_weights
 from hat_components.rl.plain import run_plain
 from hat_components.rl.reward import Term, compose
-from hat_components.rl.rollouts import Player, Rollouts
+from hat_components.rl.rollouts import SCORES, Player, Rollouts
 from hat_components.rl.rows import FlatRow, flat_row
+from hat_components.rl.shared import SHARED, shared_logps
 from hat_components.rl.step import run
 from hat_components.step import NullProgress
 from hat_harness.trace import sampled
@@ -72,6 +75,28 @@ def test_logprobs_of_a_padded_pass_are_those_of_each_row_alone(tiny, temperature
     for row, logps in zip(rows(), found, strict=True):
         wanted = reference_logps(tiny, row, temperature)
         assert logps.tolist() == pytest.approx([] if wanted is None else wanted.tolist(), abs=1e-5)
+
+
+def test_rows_that_share_their_prompt_give_the_log_probabilities_and_gradient_of_each_alone(tiny):
+    prompt = (5, 6, 7, 9)
+    group = [
+        FlatRow(prompt, (8, 9, 10, 11, 3), (1, 0, 0, 1, 1), (0.0,) * 5),
+        FlatRow(prompt, (3, 12), (1, 1), (0.0,) * 2),
+        FlatRow(prompt, (4,), (1,), (0.0,)),
+    ]
+    found = []
+    for name, logps in ((CAUSAL, sampled_logps), (SHARED, shared_logps)):
+        tiny.zero_grad()
+        with attention(tiny, name):
+            told = torch.cat(logps(tiny, group, 0.7))
+            (told * torch.arange(len(told))).sum().backward()
+        found.append((told.tolist(), [p.grad.clone() for p in tiny.parameters() if p.grad is not None]))
+    tiny.zero_grad()
+    (alone, gradient), (together, shared) = found
+    assert together == pytest.approx(alone, abs=1e-5)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(gradient, shared, strict=True))
+    with pytest.raises(ValueError, match="share"):
+        shared_logps(tiny, [group[0], rows()[0]], 1.0)
 
 
 @pytest.mark.parametrize("rule", ["dapo", "grpo"])
@@ -182,6 +207,31 @@ def _parts(course_of):
     return REPOSITORY / "harness-registry/harnesses/live-commerce", Codec(course.tokenizer), course.model
 
 
+def test_of_the_items_that_are_drawn_groups_are_made_of_those_that_went_worst(course_of, monkeypatch):
+    kept = CONFIG.model_copy(update={"screen": 3})
+    player = course_of(kept)._player
+    drawn = player.cases(1)
+    assert len(drawn) == 3 * kept.groups
+    assert [item.id for item, _ in drawn[: kept.groups]] != [item.id for item, _ in player.cases(0)[: kept.groups]]
+    asked, played = [], player._played
+
+    def noted(cases, label):
+        asked.append([item.id for item, _ in cases])
+        earned = {item.id: float(place not in (1, 4)) for place, (item, _) in enumerate(drawn)}
+        found = played(cases, label)
+        marks = [dict.fromkeys(SCORES, earned[one.item.id]) for one in found]
+        return [
+            replace(one, scores=tuple(score.model_copy(update=mark) for score in one.scores))
+            for one, mark in zip(found, marks, strict=True)
+        ]
+
+    monkeypatch.setattr(player, "_played", noted)
+    rollouts = player.play(1, course_of(kept).model)
+    assert asked[0] == [item.id for item, _ in drawn]
+    assert asked[1] == [drawn[place][0].id for place in (1, 4) for _ in range(kept.group)]
+    assert rollouts.screened == {name: pytest.approx(4 / 6) for name in SCORES}
+
+
 def test_a_rows_tokens_are_what_was_sampled_and_what_the_model_was_given(course_of, monkeypatch):
     course = course_of(CONFIG)
     player = course._player
@@ -209,7 +259,7 @@ def test_a_rows_tokens_are_what_was_sampled_and_what_the_model_was_given(course_
 
 
 def test_sampled_logprobs_are_the_trained_models(course_of):
-    course = course_of(CONFIG)
+    course = course_of(CONFIG.model_copy(update={"beta": 0.1}))
     prepared = course.begin()
     course.model.eval()
     for row, ours in zip(prepared.rows, prepared.reference, strict=True):

@@ -41,6 +41,9 @@ class Config(StepConfig):
     """Groups a step: items, each under one state."""
     group: int = Field(default=8, ge=2)
     """Rollouts of a group."""
+    screen: int = Field(default=1, ge=1)
+    """Items that are drawn for each group. Above 1 each is played once beforehand, and the groups are of those that went
+    worst: a group of what always works teaches nothing."""
     rows_at_once: int = Field(default=16, ge=1)
     """Rollouts in one forward and backward pass; it must divide the rollouts of a step."""
     temperature: float = Field(default=1.0, gt=0)

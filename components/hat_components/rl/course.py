@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a step trains on. `reference` is [sampled] for each row, log-probabilities under the start model."""
+    """What a step trains on. `reference` is [sampled] for each row, log-probabilities under the start model; of no row
+    where no KL term needs them."""
 
     rollouts: Rollouts
     reference: Sequence[torch.Tensor]
@@ -64,9 +65,10 @@ class Course(StepCourse):
         self._score()
         rollouts = self._player.play(self.steps, self.model)
         self.model.train()
-        prepared = Prepared(rollouts, self._reference_logps(rollouts.rows))
-        self._tell_all(prepared)
-        return prepared
+        watched = rollouts.rows if self.config.beta else rollouts.rows[:: self.config.group]  # one of each group
+        reference = self._reference_logps(watched)
+        self._tell_all(rollouts, watched, reference)
+        return Prepared(rollouts, reference if self.config.beta else ())
 
     def score_end(self) -> None:
         """What the finished policy is worth on held-out items."""
@@ -88,20 +90,27 @@ class Course(StepCourse):
                 found += sampled_logps(self._reference, rows[start : start + size], self.config.temperature)
         return found
 
-    def _tell_all(self, prepared: Prepared) -> None:
-        rows, composed = prepared.rows, prepared.rollouts.composed
-        logps = torch.tensor([lp for row in rows for lp, kept in zip(row.logprobs, row.mask, strict=True) if kept])
+    def _tell_all(self, rollouts: Rollouts, watched: Sequence[FlatRow], reference: Sequence[torch.Tensor]) -> None:
+        rows, composed = rollouts.rows, rollouts.composed
+        logps = _sampled_with(rows)
         curves = {f"reward.{name}": value for name, value in composed.means.items()}
         curves |= {f"dead_groups.{name}": float(count) for name, count in composed.dead_terms.items()}
-        curves |= {f"reasoning.{kind}": value for kind, value in prepared.rollouts.lengths.items()}
+        curves |= {f"screened.{name}": value for name, value in rollouts.screened.items()}
+        curves |= {f"reasoning.{kind}": value for kind, value in rollouts.lengths.items()}
         curves |= {
             "dead_groups": float(composed.dead),
-            "augmented": prepared.rollouts.augmented,
+            "augmented": rollouts.augmented,
             "tokens": sum(row.sampled() for row in rows) / len(rows),
             "left_out": float(sum(row.left_out for row in rows)),
         }
         if len(logps):
             curves["entropy"] = -float(logps.mean())  # the sampled tokens' mean surprise: an unbiased estimate
-            curves["kl"] = float(k3(logps, torch.cat(list(prepared.reference))).mean())
+        if len(logps := _sampled_with(watched)):
+            curves["kl"] = float(k3(logps, torch.cat(list(reference))).mean())
         for name, value in curves.items():
             self.tell(name, value)
+
+
+def _sampled_with(rows: Sequence[FlatRow]) -> torch.Tensor:
+    """[sampled] log-probabilities that the rows' tokens were drawn with."""
+    return torch.tensor([lp for row in rows for lp, kept in zip(row.logprobs, row.mask, strict=True) if kept])

@@ -8,7 +8,7 @@ Not here: the optimiser (course), the loops.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ class Rollouts:
     """What a model call led to → mean tokens of its reasoning."""
     augmented: float
     """Share of the groups that met a rewritten harness."""
+    screened: Mapping[str, float] = field(default_factory=dict)
+    """Score → mean over all items that were drawn, before any was chosen; empty where none was."""
 
 
 class Player:
@@ -68,9 +70,10 @@ class Player:
         )
 
     def cases(self, step: int) -> list[tuple[Item, State]]:
-        """The groups of step `step`, from 0."""
+        """The items of step `step`, from 0, each under its state; `screen` of them for each group."""
         found = []
-        for number in range(step * self._config.groups, (step + 1) * self._config.groups):
+        count = self._config.groups * self._config.screen
+        for number in range(step * count, (step + 1) * count):
             seed = draw_seed(self._config.seed, "rl", number) % 2**31
             item = next(iter(self._scenario.items(seed, "train", 1, self._config.turns)))
             found.append((item, self._states.of(item, number)))
@@ -79,14 +82,29 @@ class Player:
     def play(self, step: int, model: PreTrainedModel) -> Rollouts:
         """Play the groups of a step with the weights as they are."""
         self._policy.update(model)
-        groups = self.cases(step)
-        cases = [case for case in groups for _ in range(self._config.group)]
+        groups, screened = self.cases(step), {}
+        if self._config.screen > 1:
+            groups, screened = self._worst(groups, f"rl/{step}/screen/")
+        played = self._played([case for case in groups for _ in range(self._config.group)], f"rl/{step}/")
+        return self._gather(played, sum(bool(state.families) for _, state in groups) / len(groups), screened)
+
+    def _worst(
+        self, drawn: Sequence[tuple[Item, State]], label: str
+    ) -> tuple[list[tuple[Item, State]], dict[str, float]]:
+        """Play each case once; the `groups` that went worst, in the order they were drawn, and the means over all."""
+        scores = [one.scores for one in self._played(drawn, label)]
+        earned = [float(np.mean([getattr(score, name) for score in found for name in SCORES])) for found in scores]
+        order = sorted(sorted(range(len(drawn)), key=earned.__getitem__)[: self._config.groups])
+        every = [score for found in scores for score in found]
+        means = {name: float(np.mean([getattr(score, name) for score in every])) for name in SCORES}
+        return [drawn[place] for place in order], means
+
+    def _played(self, cases: Sequence[tuple[Item, State]], label: str) -> list[Played]:
         policy = _Shortened(self._policy, self._config.call_tokens)
-        played = list(
-            play_scored(self._scenario, cases, policy, label=f"rl/{step}/", batch=len(cases), count=self._count)
-        )
+        size = self._config.groups * self._config.group
+        played = list(play_scored(self._scenario, cases, policy, label=label, batch=size, count=self._count))
         self._policy.forget()
-        return self._gather(played, sum(bool(state.families) for _, state in groups) / len(groups))
+        return played
 
     def score(self, model: PreTrainedModel) -> dict[str, float]:
         """Mean of each of the four scores over the held-out items, greedy, under the harness as it is."""
@@ -109,7 +127,7 @@ class Player:
     def _count(self, text: str) -> int:
         return len(self._codec.encode_text(text))
 
-    def _gather(self, played: Sequence[Played], augmented: float) -> Rollouts:
+    def _gather(self, played: Sequence[Played], augmented: float, screened: Mapping[str, float]) -> Rollouts:
         config = self._config
         values = [values_of(one, self._count, config.length_free, config.length_full) for one in played]
         rewards = {name: np.array([value[name] for value in values], dtype=np.float64) for name in config.terms}
@@ -122,6 +140,7 @@ class Player:
             composed=compose(rewards, config.terms, config.group),
             lengths={kind: float(np.mean(found)) for kind, found in lengths.items() if found},
             augmented=augmented,
+            screened=screened,
         )
 
 
