@@ -15,11 +15,15 @@ Release = Annotated[str, typer.Option("--release", help="Digest or name of the r
 Baseline = Annotated[str, typer.Option("--baseline", help="Release that it is held against.")]
 Workspace = Annotated[str, typer.Option("--workspace", help="Workspace of metrics and events.")]
 Service = Annotated[str, typer.Option("--service", help="InferenceService that gets the canary.")]
-Stable = Annotated[str, typer.Option("--stable", help="Name of its stable predictor.")]
+Stable = Annotated[
+    str, typer.Option("--stable", help="Name of its stable predictor; of a group, the member that serves.")
+]
+Member = Annotated[str, typer.Option("--member", help="Instead: LLMInferenceService that takes over from --stable.")]
 Uri = Annotated[str, typer.Option("--uri", help="Concrete URI of the canary's weights, e.g. s3://models/chat/v8.")]
 Model = Annotated[
     str, typer.Option("--model", help="Instead of --uri: registered model NAME@VERSION; its weights are compared.")
 ]
+Digest = Annotated[str, typer.Option("--digest", help="Digest of the weights at --uri: its pods compare it first.")]
 Mlflow = Annotated[str, typer.Option("--mlflow", help="MLflow's tracking URI.", envvar="MLFLOW_TRACKING_URI")]
 Verify = Annotated[
     bool, typer.Option("--verify/--no-verify", help="Read the model's weights and compare their digest.")
@@ -55,8 +59,10 @@ def render(
     workspace: Workspace = "default",
     service: Service = "",
     stable: Stable = "",
+    member: Member = "",
     uri: Uri = "",
     model: Model = "",
+    digest: Digest = "",
     mlflow: Mlflow = "",
     verify: Verify = True,
     replicas: Replicas = 1,
@@ -78,18 +84,22 @@ def render(
     """Write a rollout's manifest, for kubectl, GitOps or hat canary start."""
     from hat_serving.canary import plan
 
-    if bool(service) == bool(gateway):
-        raise UsageError("give either --service or --gateway", place="hat canary render", cure="--service with --uri")
+    if sum(map(bool, (service, gateway, member))) != 1:
+        raise UsageError(
+            "give one of --service, --member and --gateway", place="hat canary render", cure="--service with --uri"
+        )
     if model and uri:
         raise UsageError("give either --uri or --model", place="hat canary render")
     if model:
         from hatstack.cli import handover
 
-        uri, _ = handover.weights(model, runs_dir, mlflow, verify=verify)
+        uri, digest = handover.weights(model, runs_dir, mlflow, verify=verify)
     target = (
         plan.gateway_target(gateway, deployment, harness, gateway_engine, urgent)
         if gateway
-        else plan.service_target(name, service, uri, replicas, argument or [])
+        else plan.group_target(stable, member)
+        if member
+        else plan.service_target(name, service, uri, replicas, argument or [], digest)
     )
     about = {"release": release, "baseline": baseline, "workspace": workspace, "target": target, "soak": soak}
     measured = plan.measured(weights, wait, gate or [], engine)

@@ -29,6 +29,12 @@ def render(
         list[Path] | None, typer.Option("--values", help="Further values, later ones win; may be repeated.")
     ] = None,
     service: Annotated[str, typer.Option("--service", help="Name of the InferenceService.")] = "chat",
+    group: Annotated[
+        str, typer.Option("--group", help="Route group: makes an LLMInferenceService that is a member of it.")
+    ] = "",
+    weight: Annotated[
+        int, typer.Option("--weight", min=0, max=100, help="Percent of the group's traffic; a rollout moves it.")
+    ] = 0,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")] = "default",
     workspace: Annotated[str, typer.Option("--workspace", help="Workspace, a label of the objects.")] = "default",
     target: Annotated[Path | None, typer.Option("--to", help="File to write instead of standard output.")] = None,
@@ -36,7 +42,7 @@ def render(
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
-    """Write a release's InferenceService and what belongs to it, with the release itself in a ConfigMap."""
+    """Write a release's InferenceService or LLMInferenceService and what belongs to it, with the release in a ConfigMap."""
     import yaml
 
     from hat_serving.sglang.profile import read_profile
@@ -45,7 +51,9 @@ def render(
     if target is not None and target.exists():
         raise ConflictError("it exists already", place=str(target), cure="choose another file")
     found = Remote(registry).get(f"/releases/{part(digest)}")
-    chosen = chart_values(found, read_profile(profile), storage, service=service, workspace=workspace)
+    chosen = chart_values(
+        found, read_profile(profile), storage, service=service, workspace=workspace, group=group, weight=weight
+    )
     for file in values or ():
         chosen = _over(chosen, _read(file))
     told: dict[str, Any] = {"values": chosen}

@@ -146,6 +146,7 @@ def test_every_verb_of_the_controller_is_needed_and_none_is_missing(
     assert given - used == set(), "rights that nothing needs"
 
 
+@pytest.mark.matrix
 def test_two_appliers_do_not_fight(kube: Kube, namespace: str, controller: str, stable: str) -> None:
     """GitOps applies the same InferenceService again and again while a rollout works on it."""
     from hat_serving.canary import control
@@ -214,6 +215,7 @@ def test_serving_installs_upgrades_and_rolls_back(kube: Kube, cluster: Cluster, 
     until(lambda: not kube.list("serving.kserve.io/v1beta1", "InferenceService", restricted), "nothing is left")
 
 
+@pytest.mark.matrix
 def test_the_console_serves_from_its_volume_and_keeps_it(kube: Kube, cluster: Cluster, restricted: str) -> None:
     chosen: dict[str, Any] = {
         "crds": {"install": False},
@@ -279,3 +281,28 @@ def test_the_gateway_serves_a_harness_folder(kube: Kube, cluster: Cluster, restr
     answer = until(answered, "the gateway answers in JSON", 120)
     said = json.loads(answer.data)
     assert "choices" in said or "error" in said, said
+
+
+def test_a_long_queue_asks_keda_for_engines(kube: Kube, cluster: Cluster, restricted: str) -> None:
+    """KServe's own controller makes the ScaledObject of the chart's values, and KEDA's definition takes it."""
+    chosen: dict[str, Any] = {
+        "engine": {
+            "model": {"storageUri": "s3://models/v1"},
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+            "autoscaling": {"enabled": True, "maxReplicas": 3, "queueLength": 5},
+        },
+        "gateway": {"enabled": False},
+    }
+    with helm_python.Config(kubeconfig_path=cluster.kubeconfig, namespace=restricted) as helm:
+        helm.install(folder("hatstack-serving"), "live", chosen, namespace=restricted)
+    keda = "keda.sh/v1alpha1"
+    made = until(lambda: kube.get(keda, "ScaledObject", "chat-v1-predictor", restricted), "KServe asks KEDA")
+    assert (made["spec"]["minReplicaCount"], made["spec"]["maxReplicaCount"]) == (1, 3)
+    (trigger,) = made["spec"]["triggers"]
+    assert trigger["type"] == "prometheus"
+    assert trigger["metadata"]["threshold"] == "5"
+    assert 'predictor="chat-v1-predictor"' in trigger["metadata"]["query"]
+    assert kube.get("autoscaling/v2", "HorizontalPodAutoscaler", "chat-v1-predictor", restricted) is None
+    wrong = {"apiVersion": keda, "kind": "ScaledObject", "metadata": {"name": "wrong", "namespace": restricted}}
+    with pytest.raises(ClusterError, match="scaleTargetRef"):
+        kube.create({**wrong, "spec": {"triggers": made["spec"]["triggers"]}})

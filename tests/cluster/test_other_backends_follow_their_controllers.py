@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import helm_python
 import pytest
 import urllib3
 
+from hat_serving.canary import control, plan
 from hat_serving.canary.backends import Reading, TrafficBackend, backend_for
 from hat_serving.canary.backends.gateway import Gateway
 from hat_serving.canary.backends.knative import STABLE, traffic_of
@@ -20,9 +22,10 @@ from hat_serving.canary.backends.routes import GATEWAY_API, not_in_force, percen
 from hat_serving.canary.errors import BackendError, ClusterError
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.spec import LlmGroupTarget, read_spec
+from tests.cluster.charts import folder
 from tests.cluster.controlplane.cluster import Cluster
 from tests.cluster.helpers import KSERVE, answers, pod, runtime, service, state, until
-from tests.cluster.rollouts import rollout
+from tests.cluster.rollouts import rollout, until_phase
 
 LLM = "serving.kserve.io/v1alpha2"
 
@@ -315,6 +318,46 @@ def test_a_group_of_llm_services_is_split_promoted_and_taken_back(llm_cluster: C
     assert by_path(llm_cluster.gateway, 20) == {"llm-b": 20}
 
 
+@pytest.mark.cluster
+@pytest.mark.matrix
+def test_a_rollout_hands_a_group_over_to_a_member_of_the_chart(llm_cluster: Cluster) -> None:
+    """Both members are installed by Helm where only restricted pods are admitted, and the chart's controller decides."""
+    kube, namespace = Kube.from_kubeconfig(llm_cluster.kubeconfig), "members"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    for name in (namespace, "hatstack-system"):
+        kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    install(llm_cluster, "hatstack", "hatstack", "hatstack-system", CONTROLLER)
+    for name, weight in (("llm-old", 100), ("llm-new", 0)):
+        chosen = {
+            "engine": {
+                "kind": "LLMInferenceService",
+                "name": name,
+                "group": {"name": "chat", "model": "chat", "weight": weight},
+                "model": {"storageUri": f"s3://models/{name}"},
+                "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+                "preStopSeconds": 1,
+            },
+            "gateway": {"enabled": False},
+        }
+        install(llm_cluster, "hatstack-serving", name, namespace, chosen)
+    until(
+        lambda: by_path(llm_cluster.gateway, 5, namespace) == {"s3://models/llm-old": 5}, "the first member serves", 120
+    )
+    target = plan.group_target("llm-old", "llm-new")
+    control.start(kube, rollout(namespace, steps=[{"setWeight": 50}], target=target, progressDeadline="180s"))
+    done = until_phase(kube, namespace, "Healthy", "Degraded", seconds=240)
+    assert done["reason"] == "Promoted", done
+    assert by_path(llm_cluster.gateway, 20, namespace) == {"s3://models/llm-new": 20}
+
+
+CONTROLLER = {"console": {"enabled": False}, "controller": {"interval": 0.5, "leaseSeconds": 3, "replicas": 1}}
+
+
+def install(cluster: Cluster, chart: str, name: str, namespace: str, chosen: dict[str, Any]) -> None:
+    with helm_python.Config(kubeconfig_path=cluster.kubeconfig, namespace=namespace) as helm:
+        helm.install(folder(chart), name, chosen, namespace=namespace)
+
+
 def settled(backend: LlmGroup, percent: int) -> bool:
     """The split holds for two seconds; a group that oscillates shows another one within that time."""
     end = time.monotonic() + 2
@@ -330,11 +373,11 @@ def after(verb: Callable[[], None], backend: LlmGroup) -> Reading:
     return backend.read()
 
 
-def by_path(gateway: str, count: int) -> collections.Counter[str]:
+def by_path(gateway: str, count: int, namespace: str = "default") -> collections.Counter[str]:
     """Who answers on the group's shared path."""
     found: collections.Counter[str] = collections.Counter()
     for _ in range(count):
-        url = f"{gateway}/publishers/default/models/chat/v1/chat/completions"
+        url = f"{gateway}/publishers/{namespace}/models/chat/v1/chat/completions"
         answer = urllib3.request("POST", url, body=b"{}", timeout=10, retries=False)
         found[json.loads(answer.data)["source"] if answer.status == 200 else str(answer.status)] += 1
     return found

@@ -175,9 +175,11 @@ def codes(spec: RolloutSpec, kube: Kube, namespace: str) -> set[str]:
 
 
 def target(**changes: Any) -> RolloutSpec:
-    base = {"backend": "httproute", "inferenceService": "chat", "canary": CANARY}
     release = "sha256:" + "2" * 64
-    return read_spec(rollout("any", steps=STEPS, release=release, target={**base, **changes})["spec"])
+    base = {"backend": "httproute", "inferenceService": "chat", "canary": CANARY, **changes}
+    if base["canary"] is not None:
+        base["canary"] = {"digest": release, **base["canary"]}
+    return read_spec(rollout("any", steps=STEPS, release=release, target=base)["spec"])
 
 
 @pytest.mark.cluster
@@ -191,6 +193,7 @@ def test_preflight_finds_what_would_fail_later(kube: Kube, cluster: Cluster, nam
     until_serving(kube, namespace)
     assert codes(target(), kube, namespace) == set()
     assert codes(target().model_copy(update={"release": "chat-v2"}), kube, namespace) == {"NoDigest"}
+    assert codes(target(canary={**CANARY, "digest": ""}), kube, namespace) == {"WeightsNotCompared"}
     assert codes(target(canary={**CANARY, "replicas": 3}), kube, namespace) >= {"TooManyReplicas"}
     assert codes(target(canary={"name": "v1", "storageUri": "s3://models/v1"}), kube, namespace) >= {"SameVersion"}
     assert codes(target(canary={"name": "v2", "storageUri": "s3://models/v1"}), kube, namespace) == {

@@ -51,6 +51,14 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{- define "serving.fetcherSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+runAsNonRoot: true
+runAsUser: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
 {{/* (root, component): replicas on different nodes where that is possible */}}
 {{- define "serving.spread" -}}
 - maxSkew: 1

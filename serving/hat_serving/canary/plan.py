@@ -13,16 +13,29 @@ from hat_serving.canary.errors import InvalidRolloutError
 from hat_serving.canary.presets import Engine, gate
 
 
-def service_target(name: str, service: str, uri: str, replicas: int, arguments: Sequence[str]) -> dict[str, Any]:
+def service_target(
+    name: str, service: str, uri: str, replicas: int, arguments: Sequence[str], digest: str = ""
+) -> dict[str, Any]:
     """An InferenceService's canary, called by the last word of the rollout's name."""
     if not re.match(r"[a-z0-9+]+://", uri) or uri.startswith("models:"):
         raise InvalidRolloutError(
             f"{uri[:80]!r} is no concrete URI of weights", place="--uri", cure="e.g. s3://models/chat/v8"
         )
     canary: dict[str, Any] = {"name": name.rpartition("-")[2], "storageUri": uri, "replicas": replicas}
+    if digest:
+        canary["digest"] = digest
     if arguments:
         canary["patch"] = {"model": {"args": list(arguments)}}
     return {"backend": "httproute", "inferenceService": service, "canary": canary}
+
+
+def group_target(stable: str, member: str) -> dict[str, Any]:
+    """Two LLMInferenceServices of one route group."""
+    if not stable or stable == member:
+        raise InvalidRolloutError(
+            "a route group's canary needs the member that serves now", place="target", cure="--stable with --member"
+        )
+    return {"backend": "llmisvc", "stable": stable, "canaryMember": member}
 
 
 def gateway_target(url: str, deployment: str, harness: str, engine: str, urgent: bool) -> dict[str, Any]:
@@ -42,6 +55,8 @@ def arms(target: dict[str, Any], stable: str = "") -> dict[str, Any]:
     """Label values that tell the arms apart: the predictors' names, or the gateway's arms."""
     if target["backend"] == "gateway":
         return {"arms": {"stable": "stable", "canary": "canary"}}
+    if target["backend"] == "llmisvc":
+        return {"arms": {"stable": target["stable"], "canary": target["canaryMember"]}}
     service, canary = target["inferenceService"], target["canary"]["name"]
     before = f"{service}-{stable}-predictor" if stable else f"{service}-predictor"
     return {"arms": {"stable": before, "canary": f"{service}-{canary}-predictor"}}

@@ -111,6 +111,11 @@ def _digest(spec: RolloutSpec) -> Iterator[Finding]:
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", spec.release):
         cure = "give the release's digest: hat release list"
         yield Finding("NoDigest", "warning", f"release {spec.release[:80]} is a name, not a digest", cure)
+    canary = getattr(spec.target, "canary", None)
+    if isinstance(canary, Canary) and not canary.digest:
+        cure = "give target.canary.digest: hat canary render --model NAME@VERSION writes it"
+        message = "the weights have no digest: no pod compares them before it gets traffic"
+        yield Finding("WeightsNotCompared", "warning", message, cure)
 
 
 def _age(entry: Manifest) -> tuple[str, str]:

@@ -29,6 +29,8 @@ API_VERSION = f"{GROUP}/v1alpha1"
 KIND = "CanaryRollout"
 RESUME_ANNOTATION = f"{GROUP}/resume"
 """A new value of this annotation resumes a paused rollout once."""
+DIGEST_ANNOTATION = f"{GROUP}/model-digest"
+"""Annotation of a predictor, and so of its pods: the digest that the engine's start compares the weights with."""
 
 _DURATION = re.compile(r"(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
@@ -215,6 +217,8 @@ class Canary(Model):
     name: Name
     storage_uri: str = Field(min_length=1, pattern=r"^[a-z0-9+]+://")
     """Concrete, with no alias in it, so that what was tested is what runs."""
+    digest: str = Field("", pattern=r"^(sha256:[0-9a-f]{64})?$")
+    """Digest of the weights as registered: the canary's pods compare it before they serve. "" compares nothing."""
     replicas: int = Field(1, ge=1)
     patch: dict[str, Any] = Field(default_factory=dict)
     """Merge patch on the stable predictor, e.g. other arguments or another image."""

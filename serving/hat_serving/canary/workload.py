@@ -14,7 +14,7 @@ from typing import Any
 
 from hat_serving.canary.errors import BackendError
 from hat_serving.canary.kube import Manifest, Objects
-from hat_serving.canary.spec import Canary
+from hat_serving.canary.spec import DIGEST_ANNOTATION, Canary
 
 KSERVE = "serving.kserve.io/v1beta1"
 FIXED_REPLICAS = ("maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling", "workerSpec")
@@ -97,7 +97,7 @@ class Workload:
         predictor = found["spec"]["predictor"]
         if predictor.get("name", "") == self.canary.name:
             return True
-        return storage_uri(predictor) == self.canary.storage_uri and _merged(predictor, self.canary.patch) == predictor
+        return storage_uri(predictor) == self.canary.storage_uri and changed(predictor, self.canary) == predictor
 
     def promote(self) -> None:
         """Renames the predictor, or rewrites it where only its configuration changed; then tidies up."""
@@ -107,15 +107,13 @@ class Workload:
             return
         predictor = copy.deepcopy(found["spec"]["predictor"])
         if self.by_name(found):
-            promoted = with_uri(_merged(predictor, self.canary.patch), self.canary.storage_uri) | {
-                "name": self.canary.name
-            }
+            promoted = changed(predictor, self.canary) | {"name": self.canary.name}
             change = [{"op": "replace", "path": "/spec/predictor", "value": promoted}]
             if found["spec"].get("canary"):
                 change.append({"op": "remove", "path": "/spec/canary"})
             self._patch(found, change)
         else:
-            rewritten = _merged(predictor, self.canary.patch)
+            rewritten = changed(predictor, self.canary)
             self._patch(found, [{"op": "replace", "path": "/spec/predictor", "value": rewritten}])
 
     def stable_rolled_out(self, found: Manifest) -> tuple[bool, str]:
@@ -196,7 +194,13 @@ class Workload:
         updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
         total = status.get("replicas", 0)
         fine = available >= wanted and updated >= wanted and total == updated
-        return fine, "" if fine else f"Deployment {name}: {available} of {wanted} replicas available"
+        if fine:
+            return True, ""
+        why = next(
+            filter(None, map(trouble, self._kube.list("v1", "Pod", self._namespace, labelSelector=f"app=isvc.{name}"))),
+            "",
+        )
+        return False, f"Deployment {name}: {available} of {wanted} replicas available" + (f"; {why}" if why else "")
 
     def _must(self) -> Manifest:
         found = self.service()
@@ -209,6 +213,24 @@ class Workload:
         self._kube.patch(KSERVE, "InferenceService", self.name, self._namespace, [test, *change])
 
 
+def trouble(pod: Manifest) -> str:
+    """In one line what keeps a pod from being ready: no place for it, or what a container that ended has said."""
+    status = pod.get("status") or {}
+    for entry in status.get("conditions") or []:
+        if entry["type"] == "PodScheduled" and entry["status"] == "False":
+            return " ".join(str(entry.get("message") or entry.get("reason")).split())[:300]
+    for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        state = entry.get("state") or {}
+        ended = state.get("terminated") or (entry.get("lastState") or {}).get("terminated") or {}
+        waits = (state.get("waiting") or {}).get("reason", "")
+        if ended.get("exitCode"):
+            said = " ".join(str(ended.get("message", "")).split())[-300:]
+            return f"container {entry['name']} ended with {ended['exitCode']}" + (f": {said}" if said else "")
+        if waits.startswith(("ErrImage", "ImagePull", "CreateContainer")):
+            return f"container {entry['name']}: {waits}"
+    return ""
+
+
 def predictor_name(service: str, predictor: str) -> str:
     """The name that KServe gives a predictor's Deployment and Service."""
     return f"{service}-{predictor}-predictor" if predictor else f"{service}-predictor"
@@ -216,7 +238,7 @@ def predictor_name(service: str, predictor: str) -> str:
 
 def canary_predictor(stable: Manifest, canary: Canary) -> Manifest:
     """A full predictor for the canary. KServe lays it over the stable one, so what is left out would be inherited."""
-    made = with_uri(_merged(copy.deepcopy(stable), canary.patch), canary.storage_uri)
+    made = changed(stable, canary)
     for field in FIXED_REPLICAS:
         made.pop(field, None)
     made.update(name=canary.name, minReplicas=canary.replicas)
@@ -224,6 +246,19 @@ def canary_predictor(stable: Manifest, canary: Canary) -> Manifest:
         if framework in made:
             # The CRD requires `name` here although KServe's own examples leave it out.
             made[framework].setdefault("name", "")
+    return made
+
+
+def changed(predictor: Manifest, canary: Canary) -> Manifest:
+    """A copy of the predictor with the canary's patch, model and digest.
+
+    Another model without a digest says `none`: left out, the stable one's would be inherited and never match.
+    """
+    same = storage_uri(predictor) == canary.storage_uri
+    made = with_uri(_merged(copy.deepcopy(predictor), canary.patch), canary.storage_uri)
+    annotations = made.get("annotations") or {}
+    if canary.digest or (DIGEST_ANNOTATION in annotations and not same):
+        made["annotations"] = {**annotations, DIGEST_ANNOTATION: canary.digest or "none"}
     return made
 
 

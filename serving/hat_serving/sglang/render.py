@@ -28,23 +28,36 @@ HEX = 12
 
 
 def chart_values(
-    release: Mapping[str, Any], profile: ServingProfile, storage_uri: str, *, service: str, workspace: str
+    release: Mapping[str, Any],
+    profile: ServingProfile,
+    storage_uri: str,
+    *,
+    service: str,
+    workspace: str,
+    group: str = "",
+    weight: int = 0,
 ) -> dict[str, Any]:
-    """Values for the chart. `release` is a `hatstack.release/1` with its digest; SettingsError for another profile."""
+    """Values for the chart. `release` is a `hatstack.release/1` with its digest; SettingsError for another profile.
+
+    With a `group` the service is an LLMInferenceService, a member of it with `weight` percent of its traffic.
+    """
     if profile.digest != release["profile"]:
         raise SettingsError(
             f"profile {profile.name} is {profile.digest}, the release has {release['profile']}", place="profile"
         )
     short = str(release["digest"]).removeprefix("sha256:")[:HEX]
     flags = sglang_flags(profile, labels={"release": short})
+    member = {"name": group, "model": group, "weight": weight}
+    kind = {"kind": "LLMInferenceService", "group": member} if group else {}
     return {
         "release": short,
         "workspace": workspace,
         "engine": {
+            **kind,
             "name": service,
             "predictor": f"r-{short}",
             "image": {"tag": IMAGES[profile.cuda].format(version=profile.sglang)},
-            "model": {"storageUri": storage_uri},
+            "model": {"storageUri": storage_uri, "digest": str(release["model"])},
             "args": _beside_runtime(flags),
             "gpus": profile.tp_size if profile.device == "cuda" else 0,
             "gpuProduct": profile.gpu,

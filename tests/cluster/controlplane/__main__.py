@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.cluster.controlplane import argo_build, build, by_hand, trainer_build
+from tests.cluster.controlplane import able, argo_build, build, by_hand, trainer_build
 from tests.cluster.controlplane.errors import ControlPlaneError, NotBuiltError
 
 
@@ -36,7 +36,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.trainer:
             trainer_build.make(arguments.jobs)
     elif arguments.verb == "can":
-        lacking = build.lacking()
+        lacking = able.lacking()
         print(f"The cluster tests cannot run here: {lacking}" if lacking else "The cluster tests can run here")
         return 5 if lacking else 0
     elif arguments.verb == "down":

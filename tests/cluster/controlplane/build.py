@@ -49,26 +49,6 @@ def folder() -> Path:
     return found
 
 
-def lacking() -> str:
-    """What stands in the way of cluster tests on this machine; empty when they are built, or can be."""
-    from tests.cluster.controlplane import argo_build
-    from tests.cluster.controlplane.cluster import namespaces
-
-    try:
-        namespaces()
-    except ControlPlaneError as error:
-        return str(error)
-    if manifests.place(cache_root() / key()).is_dir() and (cache_root() / argo_build.key()).is_dir():
-        return ""
-    if shutil.which("go") is None:
-        return "the programs of the control plane are not built, and there is no `go` to build them (1.25 or newer)"
-    version = re.search(r"go(\d+)\.(\d+)", gotool.run(["version"], MODULE, until=time.monotonic() + 60))
-    wanted = re.findall(r"^go (\d+)\.(\d+)", (MODULE / "go.mod").read_text(), re.MULTILINE)[0]
-    if version is None or tuple(map(int, version.groups())) < tuple(map(int, wanted)):
-        return f"`go` is older than {'.'.join(wanted)}, which the control plane is built with"
-    return ""
-
-
 def _linker_flags() -> str:
     """No debug information, and the version that the API server tells its clients, as upstream's own build sets it."""
     version = re.findall(r"k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text())[0]
