@@ -70,7 +70,7 @@ def _changes(old: Harness, new: Harness) -> Iterator[Change]:
         yield Change("moved", "sections", list(old.sections), list(new.sections))
     else:
         yield from _fields("sections", old.sections, new.sections)
-    for name in (*_SETTINGS, "name", "description", "language", "aliases"):
+    for name in (*_SETTINGS, "name", "description", "language", "aliases", "client_tools"):
         yield from _fields(name, getattr(old, name), getattr(new, name))
 
 

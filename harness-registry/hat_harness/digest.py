@@ -139,9 +139,14 @@ def part_digest(part: Part) -> str:
 _LISTS = ("prompts", "skills", "tools", "hooks", "few_shots", "files")
 
 
+def unset(harness: Harness) -> set[str]:
+    """Settings younger than the format that are not used: left out, so that digests from before them stand."""
+    return set() if harness.client_tools else {"client_tools"}
+
+
 def head(harness: Harness) -> dict[str, Any]:
     """What belongs to the harness as a whole: its settings and the order of its parts, by id."""
-    settings = harness.model_dump(exclude=set(_LISTS))
+    settings = harness.model_dump(exclude=set(_LISTS) | unset(harness))
     order = {name: [part.id for part in getattr(harness, name)] for name in _LISTS[:-1]}
     return {**settings, "parts": order}
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import inspect
-import time
 from collections import deque
 from collections.abc import (
     AsyncIterable,
@@ -24,9 +23,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from hat_harness import events as ev
+from hat_harness.clocks import Clock, SystemClock
 from hat_harness.errors import ModelError
 from hat_harness.events import Action, Event
 from hat_harness.ports import AsyncModel, AsyncToolBackend, BatchModel, ToolBackend
@@ -121,33 +121,9 @@ def run_batch(
 # ---- async ----------------------------------------------------------------------------------------------------
 
 
-class Clock(Protocol):
-    """Time of the async driver."""
-
-    def now(self) -> float:
-        """Seconds, never going back."""
-
-    async def sleep_until(self, when: float) -> None:
-        """Returns when `now()` has reached `when`."""
-
-
-class SystemClock:
-    """The machine's monotonic clock."""
-
-    def now(self) -> float:
-        """Seconds since some fixed moment."""
-        return time.monotonic()
-
-    async def sleep_until(self, when: float) -> None:
-        """Sleeps."""
-        await asyncio.sleep(max(0.0, when - time.monotonic()))
-
-    def alarm(self, when: float, ring: Callable[[], None]) -> asyncio.TimerHandle:
-        """Calls `ring` when `now()` has reached `when`. A clock without alarms is slept on instead."""
-        return asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), ring)
-
-
 OnAction = Callable[[Action], Awaitable[None] | None]
+Away = Callable[[ev.ToolRequest], bool]
+"""Whether somebody else carries out a call, so that its result comes with a later event."""
 
 
 class _AsyncRun:
@@ -164,8 +140,10 @@ class _AsyncRun:
         tools: AsyncToolBackend | ToolBackend,
         clock: Clock,
         on_action: OnAction | None,
+        away: Away | None = None,
     ) -> None:
         self.session = session
+        self.away = away
         self.model = model
         self.tools = tools
         self.clock = clock
@@ -192,7 +170,8 @@ class _AsyncRun:
             if isinstance(action, ev.CallModel):
                 self.asked.append(action)
             elif isinstance(action, ev.CallTools):
-                self.asked += action.calls
+                away = self.away
+                self.asked += action.calls if away is None else [one for one in action.calls if not away(one)]
             elif isinstance(action, ev.Wait):
                 heapq.heappush(self.waits, action.until)
             if on_action is not None:
@@ -202,8 +181,10 @@ class _AsyncRun:
                     await told
 
     async def turn(self) -> None:
-        """Goes on until the session is idle."""
-        while self.session.state != "idle":
+        """Goes on until the session is idle, or waits for nothing but calls that are away."""
+        if self.away is not None and not self.waits and (deadline := self.session.deadline) is not None:
+            heapq.heappush(self.waits, deadline)  # of a turn that an earlier run began
+        while self.session.state != "idle" and not self._suspended():
             self._set_timer()
             if self._alone():
                 event = await self._awaited(self.asked.pop())
@@ -215,6 +196,12 @@ class _AsyncRun:
         self.waits.clear()
         self.asked.clear()
         await self.stop()
+
+    def _suspended(self) -> bool:
+        """Whether nothing is out here, and nothing but the deadline to wait for."""
+        if self.away is None or self.session.state != "tools":
+            return False
+        return not (self.asked or self.tasks or self.results) and len(self.waits) <= 1
 
     async def stop(self) -> None:
         """Ends every task that is still out; what it would have brought is late."""
@@ -366,15 +353,17 @@ async def run_async(
     tools: AsyncToolBackend | ToolBackend,
     clock: Clock | None = None,
     on_action: OnAction | None = None,
+    away: Away | None = None,
 ) -> None:
     """Runs one session through its events, each when the turn before it is over.
 
     `on_action` is told every action as it comes (to stream `Emit` and `Reply`). A model that has
     `stream(session_id, call)` is streamed: it yields `ModelDelta` and ends with a `ModelOutput` or `Failure`.
     Cancelling the task ends the turn with `Cancel`, and everything that is out. A tool call is given up after its
-    `timeout_s`; what it still does is the backend's.
+    `timeout_s`; what it still does is the backend's. Calls that are `away` are not made here: when the open turn waits
+    for nothing else, the run ends with the turn open, and another run goes on with their `ToolResult`s.
     """
-    run = _AsyncRun(session, model, tools, clock or SystemClock(), on_action)
+    run = _AsyncRun(session, model, tools, clock or SystemClock(), on_action, away)
     try:
         if isinstance(events, AsyncIterable):
             async for event in events:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from hat_harness.digest import file_bytes
+from hat_harness.digest import file_bytes, unset
 from hat_harness.names import skill_folders
 from hat_harness.reading import resolve_plain
 from hat_harness.spec import Harness, Prompt, Skill, Tool
@@ -94,7 +94,7 @@ def _tool(tool: Tool) -> str:
 
 
 def _head(harness: Harness) -> str:
-    fields = harness.model_dump(mode="json", exclude={*LISTS, "files"})
+    fields = harness.model_dump(mode="json", exclude={*LISTS, "files", *unset(harness)})
     order = {}
     for name in LISTS:
         ids = [part.id for part in getattr(harness, name)]

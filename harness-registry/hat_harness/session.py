@@ -68,6 +68,17 @@ class Session(Flow):
         return self._log.now
 
     @property
+    def deadline(self) -> float | None:
+        """When the open turn ends with the safe reply; None between turns."""
+        return None if self._turn is None else self._turn.deadline
+
+    @property
+    def waits_for(self) -> frozenset[str]:
+        """Ids of the tool calls that are out and not answered."""
+        works = self._turn.works if self._turn is not None else ()
+        return frozenset(work.call_id for work in works if work.sent and not work.done and not work.recorded)
+
+    @property
     def context(self) -> tuple[Message, ...]:
         """The present segment's messages; empty before the first turn."""
         return tuple(self._segments.last.messages) if self._segments.found else ()

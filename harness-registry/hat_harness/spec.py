@@ -231,6 +231,8 @@ class Harness(Part):
     recovery: Recovery = Recovery()
     aliases: dict[str, str] = Field(default_factory=dict)
     """Skill folder name (Agent Skills forbids underscores) → canonical id, where they differ."""
+    client_tools: Annotated[int, Field(ge=0, le=64)] = 0
+    """Most tools of its own that a client may bring to a conversation; 0: none, and neither hashed nor written out."""
 
     def skill(self, name: str) -> Skill | None:
         """The skill that the model knows as `name`, or None."""

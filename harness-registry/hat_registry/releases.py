@@ -71,6 +71,15 @@ def get(tx: Connection, workspace: str, digest: str) -> Release:
     return Release.model_validate_json(found)
 
 
+def harness_name(tx: Connection, workspace: str, digest: str) -> str:
+    """A name under which a release's harness was pushed, the first in the alphabet."""
+    here = (harness_version.c.workspace == workspace, harness_version.c.digest == digest)
+    found = tx.execute(select(harness_version.c.name).where(*here).order_by(harness_version.c.name)).scalar()
+    if found is None:
+        raise NotFoundError(f"no harness {digest}", place=workspace)
+    return str(found)
+
+
 def listing(
     tx: Connection,
     workspace: str,

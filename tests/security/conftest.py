@@ -60,6 +60,7 @@ def build(folder: Path) -> World:
         )
         new = releases.Release(name="shop", model=ONE, model_reference=MARK, harness=version.digest, profile=TWO)
         ids["release"], _ = releases.add(tx, SYSTEM, new)
+        pointers.move_free(tx, SYSTEM, "release", "shop", "staging", ids["release"])
         ids["evidence"] = evidence.add(
             tx, SYSTEM, evidence.Evidence(subject=version.digest, type="evaluation", content={"note": MARK})
         )

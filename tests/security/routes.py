@@ -70,6 +70,7 @@ def _reads(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         f"{H}": "/harnesses/{name}",
         f"{H}/diff?a={digest}&b={digest}": "/harnesses/{name}/diff",
         f"{H}/lineage/{digest}": "/harnesses/{name}/lineage/{selector}",
+        f"{H}/pointers/staging/ways-back": "/harnesses/{name}/pointers/{pointer}/ways-back",
         f"{H}/pointers/staging": "/harnesses/{name}/pointers/{pointer}",
         f"{H}/versions/{digest}": "/harnesses/{name}/versions/{selector}",
         f"{H}/versions/{digest}/archive": "/harnesses/{name}/versions/{selector}/archive",
@@ -85,6 +86,7 @@ def _reads(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         "/api/v1/changes?after=0": "/changes",
         f"/api/v1/evidence?subject={digest}": "/evidence",
         "/api/v1/harnesses": "/harnesses",
+        f"/api/v1/diff/{digest}/{digest}": "/diff/{a}/{b}",
         "/api/v1/ledger": "/ledger",
         "/api/v1/ledger/state": "/ledger/state",
         "/api/v1/models": "/models",
@@ -113,6 +115,9 @@ def _moves(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         ),
         ("POST", "/harnesses/{name}/pointers/{pointer}/rollback"): Rule(
             "rollback", "/harnesses/react-baseline/pointers/staging/rollback", {"json": {"reason": "x"}}
+        ),
+        ("POST", "/releases/{name}/pointers/{pointer}/rollback"): Rule(
+            "rollback", "/releases/shop/pointers/staging/rollback", {"json": {"reason": "x"}}
         ),
         ("POST", "/proposals"): Rule("propose", "", {"json": new}),
         ("POST", "/proposals/{identity}/gates"): Rule("propose", f"/proposals/{proposal}/gates"),
@@ -179,6 +184,7 @@ def _console_api() -> dict[tuple[str, str], Rule]:
         ("GET", "/experiments"): Rule("read"),
         ("GET", "/experiments/{name}"): Rule("read", "/experiments/x"),
         ("POST", "/experiments/{name}/{verb}"): Rule("rollback", "/experiments/x/stop"),
+        ("GET", "/live"): Rule("read"),
         ("GET", "/labels"): Rule("label"),
         ("POST", "/labels"): Rule("label", "", lines),
         ("GET", "/labels/{name}"): Rule("label", "/labels/x"),
@@ -210,7 +216,16 @@ def _pages(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
     digest = ids["digest"]
     pages = {
         "some": ("/", "/harnesses", "/ledger", "/models", "/proposals", "/releases"),
-        "read": ("/canaries", "/chat", "/evaluations", "/experiments", "/ledger/verify", "/pipelines", "/runs"),
+        "read": (
+            "/canaries",
+            "/chat",
+            "/evaluations",
+            "/experiments",
+            "/ledger/verify",
+            "/live",
+            "/pipelines",
+            "/runs",
+        ),
         "accounts": ("/accounts",),
         "policy": ("/webhooks",),
         "label": ("/label",),
@@ -219,6 +234,8 @@ def _pages(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
     found = {("GET", path): Rule(needs) for needs, paths in pages.items() for path in paths}
     return found | {
         ("GET", "/compare"): Rule("public"),
+        ("GET", "/diff"): Rule("public", f"/diff?a={digest}&b={digest}"),
+        ("GET", "/diff/{a}/{b}"): Rule("some", f"/diff/{digest}/{digest}"),
         ("GET", "/compare/{a}/{b}"): Rule("read", f"/compare/{ONE}/{TWO}"),
         ("GET", "/evaluations/{ident}"): Rule("read", f"/evaluations/{ONE}"),
         ("GET", "/canaries/{namespace}/{name}"): Rule("read", "/canaries/a/b"),
@@ -262,6 +279,9 @@ def _page_changes(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         ("POST", "/proposals/{identity}/gates"): Rule("propose", f"/proposals/{proposal}/gates", {"data": {"x": "y"}}),
         ("POST", "/proposals/{identity}/promote"): Rule("move", f"/proposals/{proposal}/promote", {"data": {"x": "y"}}),
         ("GET", "/releases/{digest}"): Rule("some", f"/releases/{ids['release']}"),
+        ("POST", "/releases/{digest}/rollback"): Rule(
+            "rollback", f"/releases/{ids['release']}/rollback", {"data": {"reason": "x", "pointer": "staging"}}
+        ),
         ("GET", "/runs/compare"): Rule("public", "/runs/compare?a=a&b=b"),
         ("GET", "/runs/{a}/against/{b}"): Rule("read", "/runs/a/against/b"),
         ("GET", "/runs/{run}"): Rule("read", "/runs/a"),

@@ -17,7 +17,9 @@ import pytest
 import uvicorn
 from aiohttp import web
 
-from hat_registry import accounts, pointers
+from hat_harness.digest import harness_digest
+from hat_harness.load import load_harness
+from hat_registry import accounts, pointers, releases
 from hat_registry.api.app import create_app as create_registry
 from hat_registry.archive import read_folder
 from hat_registry.client import Client
@@ -183,7 +185,8 @@ def test_ten_megabytes_and_malformed_json(world: World) -> None:
 def test_a_clock_that_jumps(world: World, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
     assert content(world.say("hi", "talk")) == "hello number 1 bye"
     moved = SimpleNamespace(time=lambda: time.time() + jump, monotonic=time.monotonic)
-    monkeypatch.setattr("hat_serving.gateway.host.time", moved)
+    for module in ("host", "turns"):
+        monkeypatch.setattr(f"hat_serving.gateway.{module}.time", moved)
     assert content(world.say("hi", "talk")) == "hello number 2 bye"
     monkeypatch.undo()
     assert content(world.say("price", "talk")) == "it costs 42 bye"
@@ -268,3 +271,28 @@ def test_the_registry_is_down_at_the_start_and_later(world: World, registry: Ser
         assert time.monotonic() - began < 5
     again = RegistrySource(Client(registry.url, tmp_path / "cache", ttl_s=0.0), "staging")
     assert again.deployment("react-baseline").control.digest == source.deployment("react-baseline").control.digest
+
+
+def test_the_name_of_a_release_may_stand_in_model(world: World, registry: Served, tmp_path: Path) -> None:
+    harness = harness_digest(load_harness(HARNESSES / "react-baseline"))
+    new = releases.Release(name="second", model="sha256:" + "1" * 64, harness=harness, profile="sha256:" + "2" * 64)
+    with registry.registry.database.write() as tx:
+        digest, _ = releases.add(tx, accounts.SYSTEM, new)
+        pointers.move_free(tx, accounts.SYSTEM, "release", "second", "staging", digest)
+    registry.start()
+    assert world.host is not None
+    world.host._source = RegistrySource(Client(registry.url, tmp_path / "cache", ttl_s=0.0), "staging", ["", "second"])
+    with world.client() as client:
+        url = "/v1/rooms/r/messages"
+        told = client.post(url, json={"model": "second", "viewer": "v", "text": "hi"}).json()
+        assert (told["release"], told["harness"]) == (digest, harness)
+        assert world.asked[-1]["model"] == "second", "the engine of the release's own name"
+        assert (
+            client.post(url, json={"model": "release:second", "viewer": "w", "text": "hi"}).json()["release"] == digest
+        )
+        for name in ("nobody", "release:react-baseline", "harness:second"):
+            answer = client.post(url, json={"model": name, "viewer": "v", "text": "hi"})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model"), name
+    registry.stop()
+    again = RegistrySource(Client(registry.url, tmp_path / "cache", ttl_s=0.0), "staging", ["", "second"])
+    assert again.deployment("release:second").control.release == digest

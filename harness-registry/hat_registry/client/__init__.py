@@ -53,6 +53,18 @@ class Resolved:
     stale: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A release that a pointer stands at: its digest, and the digests of model and harness."""
+
+    name: str
+    digest: str
+    model: str
+    harness: str
+    harness_name: str
+    urgent: bool
+
+
 class Client:
     """Reads harnesses from a registry at `url`; `cache` is a folder that survives restarts."""
 
@@ -102,6 +114,23 @@ class Client:
         folder = self._cache / "harnesses" / digest.removeprefix("sha256:")
         found = _kept(folder, digest) or self._fetch(name, digest, folder)
         self._harnesses[digest] = found
+        return found
+
+    def release(self, name: str, pointer: str) -> Released:
+        """Where `pointer` of the releases called `name` stands. Asked each time: keep the answer while it serves."""
+        path = f"/api/v1/releases/{_quoted(name)}/pointers/{_quoted(pointer)}"
+        note = self._cache / "pointers" / f"release-{_quoted(name)}@{_quoted(pointer)}.json"
+        try:
+            content = self.get(path)
+            found = _released(name, content)
+            _write(note, content)
+        except ClientError as error:
+            if error.kind != "unavailable":
+                raise
+            try:
+                return _released(name, note.read_bytes())
+            except (OSError, ClientError):
+                raise error from None
         return found
 
     def forget_pointer(self, name: str, pointer: str) -> None:
@@ -197,6 +226,19 @@ def _resolved(name: str, pointer: str, content: bytes) -> Resolved:
     if not DIGEST.match(digest):
         raise ClientError("the registry did not answer with a digest", place=f"{name}@{pointer}")
     return Resolved(name, pointer, digest, revision, urgent)
+
+
+def _released(name: str, content: bytes) -> Released:
+    """A release as the registry tells it. ClientError, `unavailable`, for anything else."""
+    try:
+        told = json.loads(content)
+        digest, model, harness = (str(told[key]) for key in ("digest", "model", "harness"))
+        found = Released(name, digest, model, harness, str(told["harness_name"]), bool(told["urgent"]))
+    except (ValueError, KeyError, TypeError):
+        raise ClientError("the registry did not answer with a release", place=name) from None
+    if not all(DIGEST.match(one) for one in (digest, model, harness)):
+        raise ClientError("the registry did not answer with digests", place=name)
+    return found
 
 
 def _kept(folder: Path, digest: str) -> Harness | None:

@@ -252,6 +252,7 @@ class Host:
         if head.unit != ask.unit:
             raise MovedError("the conversation belongs to someone else", cure="use a conversation id of your own")
         arm, move = self._present(head, deployment)
+        joined: brought.Joined | None
         if ask.event is None:
             self._goes_on(ask, kept, session)
             # The open turn ends as it began; a move comes with the next message.
@@ -341,7 +342,7 @@ class Host:
     def _shadow(self, ask: Ask, deployment: Deployment, opened: _Opened, trace: Trace) -> None:
         """Copies of a control turn for the shadow arms of its experiment, by their share."""
         trial = opened.place.trial if opened.place is not None else None
-        if trial is None or opened.arm.name != trial.split.arms[0].name:
+        if trial is None or ask.event is None or opened.arm.name != trial.split.arms[0].name:
             return
         for name, percent in trial.shadows:
             arm = deployment.arms.get(name)

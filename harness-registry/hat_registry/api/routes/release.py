@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from hat_registry import evidence, mlflow_link, pages, releases
+from hat_registry import evidence, mlflow_link, pages, pointers, releases, ways_back
 from hat_registry.api.access import CurrentActor, CurrentRegistry
+from hat_registry.api.routes.harness import Rollback
 from hat_registry.errors import NotFoundError
+from hat_registry.registry import plain
 
 router = APIRouter(tags=["release"])
 
@@ -41,6 +43,18 @@ def add_release(
     return {"digest": digest, "changed": changed}
 
 
+@router.get("/releases/{name}/pointers/{pointer}")
+async def get_pointer(name: str, pointer: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Where a pointer of releases stands, with the release's parts and a name of its harness: what serving it needs."""
+    actor.require("read", name)
+    with registry.database.read() as tx:
+        position = pointers.resolve(tx, actor.workspace, "release", name, pointer)
+        found = releases.get(tx, actor.workspace, position.digest)
+        harness = releases.harness_name(tx, actor.workspace, found.harness)
+    parts = {"model": found.model, "harness": found.harness, "harness_name": harness, "profile": found.profile}
+    return {**plain(position), **parts}
+
+
 @router.get("/releases/{digest}")
 async def get_release(digest: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
     """One release with the evidence about it, and with where MLflow's aliases of its model stand beside the ledger."""
@@ -55,6 +69,30 @@ def _release(digest: str, actor: CurrentActor, registry: CurrentRegistry) -> dic
             raise NotFoundError(f"no release {digest[:80]}", place=actor.workspace)
         pieces = evidence.of_subject(tx, actor.workspace, digest)
         wanted = mlflow_link.projection(tx, actor.workspace)
+        stands = pointers.of_name(tx, actor.workspace, "release", found.name)
+        places = [
+            {**plain(one), "ways": [plain(way) for way in ways_back.of(tx, actor.workspace, one)]} for one in stands
+        ]
     beside = mlflow_link.beside(wanted, registry.mlflow, found.model)
     told = [{"digest": identity, **piece.model_dump(mode="json")} for identity, piece in pieces]
-    return {"digest": digest, **found.model_dump(mode="json"), "evidence": told, "mlflow": beside}
+    own = found.model_dump(mode="json")
+    return {"digest": digest, **own, "evidence": told, "mlflow": beside, "pointers": places}
+
+
+@router.post("/releases/{name}/pointers/{pointer}/rollback")
+def roll_back(
+    name: str,
+    pointer: str,
+    body: Rollback,
+    actor: CurrentActor,
+    registry: CurrentRegistry,
+    idempotency_key: Annotated[str | None, Header(max_length=128)] = None,
+) -> dict[str, Any]:
+    """Back to the previous or a named past position: one action, a new ledger row."""
+
+    def run(tx: Any) -> tuple[int, Any]:
+        return 200, plain(pointers.rollback(tx, actor, "release", name, pointer, to=body.to, reason=body.reason))
+
+    request = ["rollback", "release", name, pointer, body.model_dump()]
+    moved: dict[str, Any] = registry.once(actor, idempotency_key, request, run)[1]
+    return moved
