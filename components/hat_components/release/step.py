@@ -9,26 +9,15 @@ writes what it would have sent. Not here: gates and approvals (the registry), th
 from __future__ import annotations
 
 import json
-import os
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hat_components.data import digest_path, require_path, write_text
 from hat_components.evaluate.result import Evaluation, load_evaluation
+from hat_components.registry_http import RegistryHttp
 from hat_components.release.config import Config
-from hat_components.step import InputError, Progress, StepError, StepResult
-from hat_harness.errors import Kind
-
-
-class RegistryError(StepError):
-    """The registry does not answer, or refuses; `kind` says which."""
-
-    def __init__(self, message: str, kind: Kind, *, place: str, cure: str = "") -> None:
-        super().__init__(message, place=place, cure=cure)
-        self.kind = kind
+from hat_components.step import InputError, Progress, StepResult
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
@@ -67,7 +56,7 @@ def _of_arm(inputs: Mapping[str, Path], arm: str) -> dict[str, Path]:
 
 
 def _send(config: Config, content: Mapping[str, Any], evaluation: Evaluation) -> dict[str, Any]:
-    registry = _Registry(config)
+    registry = RegistryHttp(config.registry, config.token_variable, config.timeout_s)
     made = registry.post("/releases", content)
     piece = {
         "subject": made["digest"],
@@ -99,43 +88,3 @@ def _send(config: Config, content: Mapping[str, Any], evaluation: Evaluation) ->
         "passed": sum(one.get("outcome") == "passed" for one in gates),
         "gates": gates,
     }
-
-
-class _Registry:
-    """The registry's API under one token."""
-
-    def __init__(self, config: Config) -> None:
-        self._base, self._timeout = config.registry.rstrip("/") + "/api/v1", config.timeout_s
-        self._token = os.environ.get(config.token_variable, "")
-        if not self._base.startswith(("http://", "https://")):
-            raise InputError("the registry's address is no URL", place=config.registry)
-
-    def post(self, path: str, body: Mapping[str, Any], *, key: str = "") -> dict[str, Any]:
-        """The parsed answer."""
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        if key:
-            headers["Idempotency-Key"] = key
-        request = urllib.request.Request(f"{self._base}{path}", json.dumps(dict(body)).encode(), headers)  # noqa: S310  # http(s), checked above
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310  # as above
-                found: dict[str, Any] = json.loads(answer.read())
-                return found
-        except urllib.error.HTTPError as error:
-            raise self._refused(error, path) from None
-        except (urllib.error.URLError, TimeoutError, OSError) as error:
-            told = str(getattr(error, "reason", error))
-            raise RegistryError(
-                f"the registry does not answer: {told}", "unavailable", place=self._base, cure="run the step again"
-            ) from None
-
-    def _refused(self, error: urllib.error.HTTPError, path: str) -> RegistryError:
-        kinds: dict[int, Kind] = {401: "forbidden", 403: "forbidden", 409: "conflict", 429: "unavailable"}
-        kind: Kind = kinds.get(error.code, "unavailable" if error.code >= 500 else "invalid_input")
-        try:
-            told = json.loads(error.read())
-        except ValueError:
-            told = {}
-        message = f"{error.code} {told.get('title', error.reason)}"
-        return RegistryError(message, kind, place=f"{self._base}{path}", cure=str(told.get("cure", "")))
