@@ -90,7 +90,7 @@ images: setup ## Container images with docker, podman or buildah; IMAGES="contro
 
 ##@ A Kubernetes of one's own
 control-plane: setup-dev ## Build Kubernetes, etcd and KServe's controllers from Go modules (once; about ten minutes)
-	$(BIN)/python -m tests.cluster.controlplane build
+	$(BIN)/python -m tests.cluster.controlplane build $(ARGS)
 
 cluster-up: control-plane ## Start it by hand; prints the kubeconfig
 	$(BIN)/python -m tests.cluster.controlplane up

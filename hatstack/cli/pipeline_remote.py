@@ -106,9 +106,11 @@ def status(
     output: Output = None,
 ) -> None:
     """Show how far a run on a cluster is, or the log of a step."""
+    from hat_pipelines.remote.follow import split_log
+
     engine, _ = _engine(where, remote)
     if step:
-        text = engine.logs(run, step)
+        text, _, _ = split_log(engine.logs(run, step))
         emit({"run": run, "step": step, "log": text}, text or "nothing is written yet")
     elif wait:
         _waited(engine, run, timeout)

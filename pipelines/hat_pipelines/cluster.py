@@ -1,5 +1,6 @@
-"""What both forms for a cluster derive in the same way: names of parameters, images, resources, metrics of conditions.
+"""What both forms for a cluster derive in the same way: parameters, images, resources, processes, conditions' metrics.
 
+Always holds: several processes of a step are a TrainJob where the profile asks for one, else torchrun's in one pod.
 Not here: KFP (to_kfp) and Argo (to_hera) themselves.
 """
 
@@ -9,10 +10,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hat_pipelines.dag import Dag, Resources, Step, When, source
+from hat_pipelines.dag import Dag, Resources, Step, Volume, When, source
 from hat_pipelines.errors import DagError
 from hat_pipelines.profile import Profile
+from hat_pipelines.train_job import SHARED, TrainJob
 from hat_pipelines.worker import HEAVY
+
+WAITING = Resources(cpu=0.25, memory_gib=1)
+"""What a pod asks for that only waits for a TrainJob."""
 
 
 def parameter(step: str) -> str:
@@ -26,25 +31,77 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 
 def image(step: Step, profile: Profile) -> str:
+    """The image of the step's own pod; one that waits for a TrainJob needs nothing heavy."""
+    return profile.cluster.control_image if train_job(step, profile) else needed_image(step, profile)
+
+
+def needed_image(step: Step, profile: Profile) -> str:
     """The image that has what the step imports."""
     return profile.cluster.trainer_image if step.component in HEAVY else profile.cluster.control_image
 
 
-def resources(step: Step, profile: Profile) -> Resources:
-    """What the profile asks for this step, for its base name, or what the pipeline asks; for all its processes."""
+def processes(step: Step, profile: Profile) -> int:
+    """How many processes run the step together: what the profile says for it or for its base name, else the pipeline."""
+    chosen = profile.cluster.processes
+    return chosen.get(step.name) or chosen.get(step.base) or step.processes
+
+
+def each(step: Step, profile: Profile) -> Resources:
+    """What one process of the step asks for: what the profile says for it or for its base name, else the pipeline."""
     chosen = profile.cluster.resources
-    asked = chosen.get(step.name) or chosen.get(step.base) or step.resources
-    return asked.times(step.processes)
+    return chosen.get(step.name) or chosen.get(step.base) or step.resources
 
 
-def command(step: Step) -> list[str]:
-    """What a pod starts; several processes of one step are torchrun's."""
-    if step.processes == 1:
-        return ["python", "-m", "hat_pipelines.pod"]
-    return [
-        *("python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={step.processes}"),
-        *("-m", "hat_pipelines.pod"),
-    ]
+def resources(step: Step, profile: Profile) -> Resources:
+    """What the step's own pod asks for, with all its processes in it or, beside a TrainJob, with none."""
+    return WAITING if train_job(step, profile) else each(step, profile).times(processes(step, profile))
+
+
+def gpus(dag: Dag, profile: Profile) -> dict[str, int]:
+    """Step → GPUs that all its processes have together."""
+    return {step.name: each(step, profile).gpus * processes(step, profile) for step in dag.steps}
+
+
+def command(step: Step, profile: Profile) -> list[str]:
+    """What the step's own pod starts; several processes of one step are torchrun's, or a TrainJob's."""
+    wanted = train_job(step, profile)
+    if wanted:
+        return ["python", "-m", "hat_pipelines.train_job", "--job", wanted.model_dump_json(exclude_defaults=True)]
+    count = processes(step, profile)
+    return ["python", "-m", "hat_pipelines.pod", *(("--processes", str(count)) if count > 1 else ())]
+
+
+def train_job(step: Step, profile: Profile) -> TrainJob | None:
+    """The TrainJob that the step becomes; None when it runs in a pod of its own."""
+    jobs, count = profile.cluster.train_jobs, processes(step, profile)
+    if jobs is None or count == 1:
+        return None
+    if count % jobs.nodes:
+        raise DagError(
+            f"{count} processes of {step.name} are not the same number on each of {jobs.nodes} nodes",
+            place="cluster.train_jobs.nodes",
+            cure=f"a multiple of {jobs.nodes} processes",
+        )
+    return TrainJob(
+        step=step.name,
+        image=needed_image(step, profile),
+        nodes=jobs.nodes,
+        processes=count // jobs.nodes,
+        resources=each(step, profile).times(count // jobs.nodes),
+        claim=jobs.claim,
+        environment=profile.cluster.environment,
+        secrets=(*profile.cluster.secrets, *step.secrets),
+        volumes=(*profile.cluster.volumes, *step.volumes),
+        account=profile.cluster.service_account,
+    )
+
+
+def mounts(step: Step, profile: Profile) -> tuple[Volume, ...]:
+    """Claims that the step's own pod mounts; beside a TrainJob only that which the two share."""
+    wanted = train_job(step, profile)
+    if wanted:
+        return (Volume(claim=wanted.claim, path=SHARED),)
+    return (*profile.cluster.volumes, *step.volumes)
 
 
 def conditions(dag: Dag) -> dict[str, tuple[When, ...]]:

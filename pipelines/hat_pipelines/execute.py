@@ -7,6 +7,7 @@ to the log. Not here: where results lie and who starts processes (worker, to_kfp
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -19,6 +20,11 @@ from hat_components.step import StepResult
 from hat_harness.errors import Kind, PlatformError
 from hat_pipelines import components
 from hat_pipelines.runs import Fault
+
+LOST_ERRORS = ("DistBackendError", "DistNetworkError", "DistStoreError")
+"""torch.distributed's errors of a group that lost a member; by name, since torch is not imported here."""
+LOST_SIGNS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL communicator was aborted")
+"""What gloo and NCCL say of it in plain RuntimeErrors."""
 
 
 def execute(component: str, config: Path, inputs: Mapping[str, Path], out: Path, progress: Path) -> StepResult | Fault:
@@ -43,14 +49,34 @@ def execute(component: str, config: Path, inputs: Mapping[str, Path], out: Path,
             )
         except OSError as error:
             traceback.print_exc()
-            kind: Kind = "exhausted" if error.errno in (28, 122) else "internal"
-            return Fault(kind=kind, message=error.strerror or str(error), place=str(error.filename or ""))
+            full = error.errno in (28, 122)
+            kind: Kind = "exhausted" if full else "internal"
+            cure = "free disk space (hat cache gc), then resume" if full else "read the log"
+            return Fault(kind=kind, message=error.strerror or str(error), place=str(error.filename or ""), cure=cure)
+        except RuntimeError as error:
+            traceback.print_exc()
+            return _peer_lost(error) or _unexpected(error)
         except Exception as error:  # whatever a step raises becomes a record; the log has the traceback
             traceback.print_exc()
-            first_line = (str(error).splitlines() or [""])[0][:300]
-            return Fault(
-                kind="internal", message=f"unexpected {type(error).__name__}: {first_line}", cure="read the log"
-            )
+            return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> Fault:
+    first_line = (str(error).splitlines() or [""])[0][:300]
+    return Fault(kind="internal", message=f"unexpected {type(error).__name__}: {first_line}", cure="read the log")
+
+
+def _peer_lost(error: RuntimeError) -> Fault | None:
+    """What to say when this is one of several processes and it is another one that is gone; else None."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if not several or not (type(error).__name__ in LOST_ERRORS or any(sign in str(error) for sign in LOST_SIGNS)):
+        return None
+    told = (str(error).splitlines() or [""])[0][:200]
+    return Fault(
+        kind="unavailable",
+        message=f"another process of this step was lost: {told}",
+        cure="look for a pod that was killed; the step may be tried again",
+    )
 
 
 def _told(error: PlatformError) -> str:

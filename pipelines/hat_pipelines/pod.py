@@ -18,19 +18,22 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from hat_components.runner import EXIT_CODES
 from hat_components.step import StepResult
 from hat_pipelines.errors import DagError
 from hat_pipelines.execute import execute
-from hat_pipelines.runs import StepFolder, write_text
-from hat_pipelines.worker import redirect, write_outcome
+from hat_pipelines.runs import Fault, StepFolder, write_text
+from hat_pipelines.worker import read_outcome, redirect, write_outcome
 
 Inputs = Mapping[str, tuple[str, str]]
 """Input name → (folder, artifact); artifact "" where the folder itself is meant, which the run brought."""
 PROGRESS_MARK = "hatstack-progress "
 """Begins a line of a pod's output that is a record of its progress file, for whoever follows the pod."""
+FAULT_MARK = "hatstack-fault "
+"""Begins the line of a pod's output that says why its step failed, as JSON."""
 RUN_VARIABLE = "HATSTACK_RUN_FOLDER"
 """Set by the local KFP runner: step folders are made there, and KFP's artifact is a link to them."""
 
@@ -57,6 +60,7 @@ def perform(component: str, config: str, inputs: Inputs, out: Path, *, log: bool
         step.discard()
         write_outcome(step.outcome, outcome)
         sys.stderr.write(f"step {component} failed: {outcome.message}\n  cure: {outcome.cure or 'read the log'}\n")
+        sys.stdout.write(f"{FAULT_MARK}{outcome.model_dump_json()}\n")
         return EXIT_CODES[outcome.kind]
     step.publish(outcome)
     return 0
@@ -90,13 +94,22 @@ def relayed(progress: Path, every_s: float = 0.5) -> Iterator[None]:
 
 
 def in_kfp(
-    step: str, component: str, config: str, inputs: Inputs, out: str, metric: str, *, processes: int = 1
+    step: str, component: str, config: str, inputs: Inputs, out: str, metric: str, *, processes: int = 1, job: str = ""
 ) -> float:
-    """Body of every KFP component; returns the metric, 0 for none. Ends the process when the step fails."""
-    if processes > 1 and not os.environ.get(RUN_VARIABLE):
-        return _together(processes, component, config, inputs, Path(out), metric)
+    """Body of every KFP component; returns the metric, 0 for none. Ends the process when the step fails.
+
+    `job`: the TrainJob that the step becomes, as JSON. On this machine one process does the work of several.
+    """
     target = Path(out)
     run = os.environ.get(RUN_VARIABLE)
+    if (job or processes > 1) and not run:
+        if (
+            code := _as_job(job, component, config, inputs, target)
+            if job
+            else _together(processes, component, config, inputs, target)
+        ):
+            sys.exit(code)
+        return measure(target, metric) if metric else 0.0
     if run:
         folder = Path(run) / "steps" / step
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -108,15 +121,23 @@ def in_kfp(
     return measure(target, metric) if metric else 0.0
 
 
-def _together(processes: int, component: str, config: str, inputs: Inputs, out: Path, metric: str) -> float:
-    """Run the step in several processes by torchrun."""
+def _as_job(job: str, component: str, config: str, inputs: Inputs, out: Path) -> int:
+    from hat_pipelines import train_job
+
+    return train_job.run(train_job.TrainJob.model_validate_json(job), component, config, inputs, out)
+
+
+def _together(processes: int, component: str, config: str, inputs: Inputs, out: Path) -> int:
+    """Run the step in several processes by torchrun; returns the exit code that one process would have."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += ["-m", "hat_pipelines.pod", "--component", component, "--config", config, "--out", str(out)]
-    for name, (folder, artifact) in inputs.items():
-        command += ["--input", f"{name}={folder}" + (f":{artifact}" if artifact else "")]
-    if code := subprocess.run(command, check=False).returncode:
-        sys.exit(code)
-    return measure(out, metric) if metric else 0.0
+    command += ["-m", "hat_pipelines.pod", *arguments(component, config, inputs, out)]
+    return fault_code(StepFolder(out), subprocess.run(command, check=False).returncode)
+
+
+def fault_code(step: StepFolder, code: int) -> int:
+    """What the step said of its failure as an exit code, since torchrun ends with 1 whatever it was; else `code`."""
+    fault = read_outcome(step.outcome) if code else None
+    return EXIT_CODES[fault.kind] if isinstance(fault, Fault) else code
 
 
 def measure(folder: Path, metric: str) -> float:
@@ -127,8 +148,30 @@ def measure(folder: Path, metric: str) -> float:
     return result.metrics[metric]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line of a pod."""
+@dataclass(frozen=True)
+class Arguments:
+    """What a pod is told on its command line."""
+
+    component: str
+    config: str
+    inputs: Inputs
+    out: Path
+    metric: str = ""
+    """Write this metric to `metric_file`."""
+    metric_file: Path | None = None
+    processes: int = 1
+
+
+def arguments(component: str, config: str, inputs: Inputs, out: Path) -> list[str]:
+    """The command line that `read_arguments` reads back."""
+    found = ["--component", component, "--config", config, "--out", str(out)]
+    for name, (folder, artifact) in inputs.items():
+        found += ["--input", f"{name}={folder}" + (f":{artifact}" if artifact else "")]
+    return found
+
+
+def read_arguments(argv: Sequence[str] | None) -> Arguments:
+    """The command line of a pod."""
     parser = argparse.ArgumentParser(prog="python -m hat_pipelines.pod", description="Run one step in a pod.")
     parser.add_argument("--component", required=True)
     parser.add_argument("--config", required=True, help="the step's config as JSON")
@@ -136,18 +179,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--metric", default="", help="write this metric to --metric-file")
     parser.add_argument("--metric-file", type=Path)
     parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--processes", type=int, default=1, help="processes that run the step together")
     given = parser.parse_args(argv)
     inputs = {}
     for text in given.input:
         name, _, place = text.partition("=")
         folder, _, artifact = place.partition(":")
         inputs[name] = (folder, artifact)
+    return Arguments(given.component, given.config, inputs, given.out, given.metric, given.metric_file, given.processes)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line of a pod."""
+    given = read_arguments(argv)
     if int(os.environ.get("RANK", "0")):  # one of several processes: the first one writes
         with tempfile.TemporaryDirectory() as scratch:
-            return perform(given.component, given.config, inputs, Path(scratch) / "out")
-    with relayed(StepFolder(given.out).progress):
-        code = perform(given.component, given.config, inputs, given.out)
-    if not code and given.metric:
+            return perform(given.component, given.config, given.inputs, Path(scratch) / "out")
+    if given.processes > 1:
+        code = _together(given.processes, given.component, given.config, given.inputs, given.out)
+    else:
+        with relayed(StepFolder(given.out).progress):
+            code = perform(given.component, given.config, given.inputs, given.out)
+    if not code and given.metric and given.metric_file is not None:
         write_text(given.metric_file, repr(measure(given.out, given.metric)))
     return code
 

@@ -40,6 +40,15 @@ class Local(Part):
     """Steps that may run at the same time."""
 
 
+class TrainJobs(Part):
+    """How Kubeflow Trainer v2 runs the steps of several processes."""
+
+    claim: str
+    """Claim of a volume that all pods of the namespace may write to: inputs and results of the processes pass there."""
+    nodes: Annotated[int, Field(ge=1)] = 1
+    """Pods that the processes of a step are spread over, evenly."""
+
+
 class Cluster(Part):
     """What the compiled pipelines ask of a cluster."""
 
@@ -61,6 +70,10 @@ class Cluster(Part):
     """Account of the steps' pods; empty: the namespace's default."""
     parallel: Annotated[int, Field(ge=0)] = 0
     """Steps at the same time; 0: as many as the cluster has room for."""
+    processes: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """Step → processes that train one model together, each with the step's resources."""
+    train_jobs: TrainJobs | None = None
+    """Start several processes as a TrainJob, where the cluster has Kubeflow Trainer v2; null: by torchrun in one pod."""
 
 
 class Profile(Part):
@@ -218,6 +231,7 @@ def _check_steps(profile: Profile, finder: _Finder, imported: bool) -> list[Prob
     sections = [
         *(("steps", name) for name in profile.steps),
         *(("cluster", "resources", n) for n in profile.cluster.resources),
+        *(("cluster", "processes", n) for n in profile.cluster.processes),
     ]
     problems = [
         finder.at(path, f"unknown step {path[-1]!r}", suggest(path[-1], known))

@@ -14,9 +14,10 @@ from hera.workflows import DAG, Artifact, Container, Parameter, S3Artifact, Task
 from hera.workflows import Resources as PodResources
 from hera.workflows import models as argo
 
-from hat_pipelines.cluster import command, config_text, image, measured, parameter, resources
+from hat_pipelines.cluster import command, config_text, image, measured, mounts, parameter, resources, train_job
 from hat_pipelines.dag import ENTRY, INPUT, Dag, Step, parents, source
 from hat_pipelines.profile import Profile
+from hat_pipelines.train_job import OWN
 
 INFRASTRUCTURE = (
     "lastRetry.status == 'Error' || lastRetry.exitCode == '5' || "
@@ -82,7 +83,7 @@ def _template(step: Step, profile: Profile, metric: str) -> Container:
     return Container(
         name=step.name,
         image=image(step, profile),
-        command=command(step),
+        command=command(step, profile),
         args=arguments,
         inputs=inputs,
         outputs=outputs,
@@ -98,7 +99,7 @@ def _template(step: Step, profile: Profile, metric: str) -> Container:
         env=_environment(step, profile) or None,
         volume_mounts=[
             argo.VolumeMount(name=_claim(one.claim), mount_path=one.path, read_only=one.read_only or None)
-            for one in (*profile.cluster.volumes, *step.volumes)
+            for one in mounts(step, profile)
         ]
         or None,
         retry_strategy=_retries(step, profile),
@@ -117,12 +118,19 @@ def _environment(step: Step, profile: Profile) -> list[Any]:
         )
         for one in (*profile.cluster.secrets, *step.secrets)
     ]
+    if train_job(step, profile):
+        return [*plain, *(_own(name, path) for name, path in OWN.items())]
     return [*plain, *secret]
+
+
+def _own(name: str, path: str) -> argo.EnvVar:
+    """A variable that holds a field of the pod itself."""
+    return argo.EnvVar(name=name, value_from=argo.EnvVarSource(field_ref=argo.ObjectFieldSelector(field_path=path)))
 
 
 def _claims(steps: list[Step], profile: Profile) -> list[Any]:
     """The workflow's volumes: every claim that a step mounts, once."""
-    claims = [one.claim for one in (*profile.cluster.volumes, *(one for step in steps for one in step.volumes))]
+    claims = [one.claim for step in steps for one in mounts(step, profile)]
     return [
         argo.Volume(name=_claim(name), persistent_volume_claim=argo.PersistentVolumeClaimVolumeSource(claim_name=name))
         for name in dict.fromkeys(claims)

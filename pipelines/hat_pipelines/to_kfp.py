@@ -13,9 +13,20 @@ from typing import Any
 
 from kfp import dsl
 
-from hat_pipelines.cluster import conditions, config_text, image, measured, parameter, resources
+from hat_pipelines.cluster import (
+    conditions,
+    config_text,
+    image,
+    measured,
+    mounts,
+    parameter,
+    processes,
+    resources,
+    train_job,
+)
 from hat_pipelines.dag import INPUT, Dag, Resources, Step, When, source
 from hat_pipelines.profile import Profile
+from hat_pipelines.train_job import OWN
 
 SOURCE = '''\
 def {name}({parameters}){returns}:
@@ -34,7 +45,7 @@ def to_kfp(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]],
     """
     steps = list(dag.every())
     metrics = measured(steps)
-    made = {step.name: component(step, metrics.get(step.name, ""), image(step, profile)) for step in steps}
+    made = {step.name: component(step, metrics.get(step.name, ""), profile) for step in steps}
     defaults = {parameter(step.name): config_text(configs[step.name]) for step in steps}
     builder = _Builder(dag, profile, made, retries)
 
@@ -49,12 +60,14 @@ def to_kfp(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]],
     return dsl.pipeline(name=dag.name, description=dag.description)(function)
 
 
-def component(step: Step, metric: str, base_image: str) -> Any:
+def component(step: Step, metric: str, profile: Profile) -> Any:
     """The KFP component of one step; `metric` is the figure that conditions read of it, "" for none.
 
     It is the component's return value, since KFP's local runner resolves no other output in a condition.
     """
     needs = list(step.needs.items())
+    job, count = train_job(step, profile), processes(step, profile)
+    more = f", job={job.model_dump_json(exclude_defaults=True)!r}" if job else f", processes={count}"
     parameters = ["config: str"]
     parameters += [f"i{index}: dsl.Input[dsl.Artifact]" for index in range(len(needs))]
     parameters += ["out: dsl.Output[dsl.Artifact]"]
@@ -69,11 +82,12 @@ def component(step: Step, metric: str, base_image: str) -> Any:
         component=step.component,
         inputs="{" + inputs + "}",
         metric=metric,
-        more=f", processes={step.processes}" if step.processes > 1 else "",
+        more=more if count > 1 else "",
         returns=" -> float" if metric else "",
         answer="return " if metric else "",
     )
-    return dsl.component(_function(step.name.replace("-", "_"), text), base_image=base_image, install_kfp_package=False)
+    made = _function(step.name.replace("-", "_"), text)
+    return dsl.component(made, base_image=image(step, profile), install_kfp_package=False)
 
 
 def _function(name: str, text: str) -> Callable[..., Any]:
@@ -192,7 +206,11 @@ def _surround(task: Any, step: Step, profile: Profile) -> None:
 
     for name, value in profile.cluster.environment.items():
         task.set_env_variable(name, value)
-    for secret in (*profile.cluster.secrets, *step.secrets):
-        kubernetes.use_secret_as_env(task, secret_name=secret.name, secret_key_to_env={secret.key: secret.variable})
-    for volume in (*profile.cluster.volumes, *step.volumes):
+    if train_job(step, profile):
+        for name, path in OWN.items():
+            kubernetes.use_field_path_as_env(task, env_name=name, field_path=path)
+    else:
+        for secret in (*profile.cluster.secrets, *step.secrets):
+            kubernetes.use_secret_as_env(task, secret_name=secret.name, secret_key_to_env={secret.key: secret.variable})
+    for volume in mounts(step, profile):
         kubernetes.mount_pvc(task, pvc_name=volume.claim, mount_path=volume.path)

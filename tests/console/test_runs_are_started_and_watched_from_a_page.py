@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -33,6 +34,7 @@ class Place:
     console: Console
     desk: Desk
     folder: Path
+    app: Any
 
     @property
     def url(self) -> str:
@@ -50,7 +52,7 @@ def opened(folder: Path, known: Catalogue, **settings: object) -> Iterator[Place
     desk = Desk(registry.database, known, Settings(root=runs, cache=folder / "cache", **settings))  # type: ignore[arg-type]  # Settings checks nothing at run time, and needs no more here
     desk.start()
     server, thread, url = serve(registry, ConsoleSettings(session_key=b"k" * 32, runs=runs), desk)
-    yield Place(Console(url, registry, ""), desk, folder)
+    yield Place(Console(url, registry, ""), desk, folder, server.config.app)
     desk.stop()
     server.should_exit = True
     thread.join(20)
@@ -170,6 +172,10 @@ def test_pages_speak_chinese_and_their_json_is_their_resource(place: Place, page
         for path in ("/pipelines", "/runs", "/runs/one", "/runs/one/against/one"):
             twin = client.get(path, headers=told)
             assert twin.json() == client.get(f"/api/v1{path}").json(), path
+        place.app.state.links = {"mlflow": "http://mlflow:5000/", "argo": "http://argo/workflows"}
+        links = client.get("/api/v1/runs/one").json()["links"]
+        assert links == {"mlflow": "http://mlflow:5000/#/experiments"}
+        assert 'href="http://mlflow:5000/#/' in client.get("/runs/one").text
         form = client.get(f"/pipelines/{TOYS}/new?profile=toy", headers=told).json()
         assert form == client.get(f"/api/v1/pipelines/{TOYS}/form?profile=toy").json()
         log = client.get("/api/v1/runs/one/steps/draw/log").json()
@@ -265,13 +271,19 @@ def test_a_smoke_run_from_the_form_to_its_report_and_a_clone(tmp_path: Path, pag
         page.fill("#name", "smoke-2")
         page.click("#start")
         expect(page.locator("#state")).to_have_text("done", timeout=SLOW)
-        states = {one["step"]: one["state"] for one in show(place, "smoke-2")["steps_detail"]}
+        place.app.state.links = {"mlflow": "http://mlflow:5000"}
+        second = show(place, "smoke-2")
+        assert re.fullmatch(r".*/#/experiments/\d+/runs\?searchFilter=tags.*smoke-2.*", second["links"]["mlflow"])
+        states = {one["step"]: one["state"] for one in second["steps_detail"]}
         assert [name for name, state in states.items() if state == "done"] == ["register", "report"]
         page.click("#report")
         expect(page.locator("h1").first).to_contain_text("Another title")
+        page.goto(f"{place.url}/runs/smoke/against/smoke-2")
+        expect(page.locator("section").first.locator("tbody tr")).to_have_count(1)
+        expect(page.locator("div.sides").first).to_be_visible()
 
 
-def show(place: Place, run: str) -> dict[str, list[dict[str, str]]]:
+def show(place: Place, run: str) -> dict[str, Any]:
     with bring(place, "ed") as client:
-        found: dict[str, list[dict[str, str]]] = client.get(f"/api/v1/runs/{run}").json()
+        found: dict[str, Any] = client.get(f"/api/v1/runs/{run}").json()
         return found

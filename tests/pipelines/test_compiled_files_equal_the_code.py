@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,11 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from hat_pipelines import compiler, dags, profile
-from hat_pipelines.cluster import command, config_text, resources
-from hat_pipelines.dag import Resources, Step, parents
+from hat_pipelines.cluster import config_text
+from hat_pipelines.dag import parents
 from hat_pipelines.plan import Job
 from hat_pipelines.to_hera import INFRASTRUCTURE
 from hatstack import paths
-from tests.pipelines.toys.pipelines import DRAW
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = ROOT / "pipelines" / "compiled"
@@ -144,15 +141,3 @@ def test_conditions_and_retries_reach_the_cluster(make_job: Any) -> None:
     conditional = [task for task in ir["root"]["dag"]["tasks"].values() if "triggerPolicy" in task]
     assert ">= 4" in conditional[0]["triggerPolicy"]["condition"]
     assert ir["root"]["dag"]["tasks"]["add-hsa"]["retryPolicy"]["maxRetryCount"] == 1
-
-
-def test_a_step_of_several_processes_is_torchruns_and_writes_once(tmp_path: Path) -> None:
-    step = Step(name="draw", component=DRAW, artifacts=("numbers",), processes=2, resources=Resources(gpus=1))
-    assert command(step)[:5] == ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    loaded = profile.load(paths.profile("h20"))
-    assert resources(step, loaded).gpus == 2
-    argv = [sys.executable, *command(step)[1:], "--component", DRAW, "--config", "{}", "--out", str(tmp_path / "out")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert (tmp_path / "out" / "result.json").exists()
-    assert done.stdout.count("hatstack-progress") == len((tmp_path / "out" / "progress.jsonl").read_text().splitlines())

@@ -25,6 +25,7 @@ Start = Callable[..., RunFolder]
         ("bug", "internal", "unexpected ZeroDivisionError: a bug", "read the log"),
         ("memory", "exhausted", "out of memory", "smaller sizes"),
         ("kill", "exhausted", "the process was killed", "out of memory"),
+        ("disk", "exhausted", "No space left on device", "free disk space"),
     ],
 )
 def test_a_failure_names_step_place_and_cure(
@@ -41,7 +42,7 @@ def test_a_failure_names_step_place_and_cure(
     assert folder.record.steps["add-hsa"].fault is not None
     assert error.log == str(files.log)
     assert {path.name for path in files.path.iterdir()} <= {"config.json", "progress.jsonl", "log.txt", ".outcome.json"}
-    assert ("Traceback" in files.log.read_text()) == (fail in ("bug", "memory"))
+    assert ("Traceback" in files.log.read_text()) == (fail in ("bug", "memory", "disk"))
     assert "running" not in {record.state for record in folder.record.steps.values()}
 
 

@@ -66,6 +66,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         "source": version.source,
         "changed": version.created,
         "tracking_uri": uri.split("@")[-1],
+        "experiment": tracking.experiment,
         "scores": {arm.name: arm.score for arm in arms},
         "select": dict(config.select),
     }

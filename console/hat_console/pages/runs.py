@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse, StreamingResponse
@@ -80,7 +81,7 @@ def get_run(request: Request, run: str, actor: CurrentActor, root: CurrentRoot) 
     if order is not None and not (root / run / "run.json").exists():
         return {**_queued(order), "order": _ordered(request, order), "steps_detail": [], "graph": [], "report": False,
                 "resumable": False, "inputs": {}, "versions": {}, "host": {}, "links": {}, "progress": None,
-                "origin": order.order.pipeline}  # fmt: skip
+                "origin": order.order.pipeline, "experiment": ""}  # fmt: skip
     found = look.detail(root, run)
     row = _row(found, order)
     return {**row, "order": _ordered(request, order), "links": _links(request, found), "progress": _share(found)}
@@ -284,11 +285,17 @@ def _links(request: Request, found: Mapping[str, Any]) -> dict[str, str]:
     settings: Mapping[str, str] = getattr(request.app.state, "links", {})
     links = {}
     if settings.get("mlflow"):
-        links["mlflow"] = f"{settings['mlflow'].rstrip('/')}/#/experiments?searchFilter={found['run']}"
+        links["mlflow"] = f"{settings['mlflow'].rstrip('/')}/#/{_in_mlflow(found)}"
     for name in ("kfp", "argo"):
         if settings.get(name) and found["runner"] == name:
             links[name] = f"{settings[name].rstrip('/')}/{found['run']}"
     return links
+
+
+def _in_mlflow(found: Mapping[str, Any]) -> str:
+    """Where MLflow shows the run: what it logged, once it has registered a model, else the list of experiments."""
+    query = urlencode({"searchFilter": f'tags.`hatstack.run` = "{found["run"]}"'})
+    return f"experiments/{found['experiment']}/runs?{query}" if found["experiment"] else "experiments"
 
 
 def _live(request: Request, root: Path, body: Mapping[str, Any], step: str) -> dict[str, Any]:

@@ -145,6 +145,7 @@ def detail(root: Path, run: str) -> dict[str, Any]:
         "origin": loaded.pipeline if loaded else folder.record.pipeline,
         "resumable": whole in ("failed", "interrupted", "partial"),
         "report": folder.report.exists(),
+        "experiment": _experiment(folder),
         "inputs": {name: one.model_dump(mode="json") for name, one in folder.record.inputs.items()},
         "versions": folder.record.versions,
         "host": folder.record.host,
@@ -153,6 +154,15 @@ def detail(root: Path, run: str) -> dict[str, Any]:
         ],
         "steps_detail": [_step(folder, name, whole) for name in order if name in folder.record.steps],
     }
+
+
+def _experiment(folder: RunFolder) -> str:
+    """Id of the MLflow experiment that the run wrote to; "" before its register step is done."""
+    for name, record in folder.record.steps.items():
+        result = folder.step(name).read_result() if record.component == "register" else None
+        if result is not None:
+            return str(result.notes.get("experiment", ""))
+    return ""
 
 
 def _step(folder: RunFolder, name: str, whole: str) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def carry_out(ticket: Ticket) -> Outcome:
         else:
             from hat_pipelines.remote.follow import follow
 
-            follow(ticket)
+            follow(ticket, lambda folder: _watching(watch, ticket.order, run.saved_job(folder))(folder))
     except (InterruptedRunError, KeyboardInterrupt):
         watch.stop()
         if watch.reason:
@@ -138,8 +138,7 @@ def _local(ticket: Ticket, watch: Watch) -> None:
 
 def _watching(watch: Watch, order: Order, job: Job) -> Callable[[RunFolder], None]:
     def begin(folder: RunFolder) -> None:
-        gpus = {step.name: cluster.resources(step, job.profile).gpus for step in job.dag.steps}
-        watch.begin(folder, order, gpus)
+        watch.begin(folder, order, cluster.gpus(job.dag, job.profile))
 
     return begin
 

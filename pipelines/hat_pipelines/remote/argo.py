@@ -7,6 +7,7 @@ needs the rights to create, read, patch and delete workflows and to read pods an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hat_pipelines.errors import RemoteError
 from hat_pipelines.plan import Job
 from hat_pipelines.remote.engine import State, Status, StepState, StepStatus
 from hat_pipelines.remote.store import Store
+from hat_pipelines.train_job import API as TRAINER
 from hat_serving.canary.errors import ClusterError
 from hat_serving.canary.kube import Kube
 
@@ -56,12 +58,24 @@ class Argo:
 
     def start_job(self, job: Job, name: str, store: Store, *, cron: str = "") -> None:
         """Bring the inputs to the repository and submit the job, or keep it as a CronWorkflow."""
-        template = argo_manifest(job)
+        template = argo_manifest(job if self.trains(job) else alone(job))
         keys = {f"{one}-key": store.bring(brought.path, brought.digest) for one, brought in job.inputs.items()}
         if cron:
             self.put_cron(template, name, cron, keys)
         else:
             self.submit(template, name, keys)
+
+    def trains(self, job: Job) -> bool:
+        """Whether the job asks for TrainJobs and the cluster has Kubeflow Trainer v2."""
+        if job.profile.cluster.train_jobs is None:
+            return False
+        try:
+            self._kube.request("GET", f"/apis/{TRAINER}")
+        except ClusterError as error:
+            if error.code == 404:
+                return False
+            raise _translated(error) from None
+        return True
 
     def submit(self, template: Mapping[str, Any], name: str, parameters: Mapping[str, str]) -> str:
         """Start a workflow from the content of a WorkflowTemplate. RemoteError of kind `conflict` for a taken name."""
@@ -182,6 +196,12 @@ class Argo:
         self._ask("apply", manifest)
 
 
+def alone(job: Job) -> Job:
+    """The job with several processes in one pod, as where there is no Kubeflow Trainer."""
+    cluster = job.profile.cluster.model_copy(update={"train_jobs": None})
+    return replace(job, profile=job.profile.model_copy(update={"cluster": cluster}))
+
+
 def instance(template: Mapping[str, Any], name: str, namespace: str, parameters: Mapping[str, str]) -> dict[str, Any]:
     """A Workflow with the content of a template, so that a later change of the template does not reach it."""
     metadata = template["metadata"]
@@ -260,7 +280,8 @@ def _step(node: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) -> St
     state = STEP_PHASES.get(str(node.get("phase", "")), "waiting")
     outputs = (node.get("outputs") or {}).get("artifacts") or ()
     key = next((str((one.get("s3") or {}).get("key", "")) for one in outputs if one.get("name") == "out"), "")
-    told = str(node.get("message") or next((one["message"] for one in reversed(tries) if one.get("message")), ""))
+    # of a step with retries the last try says what happened, the step itself only that there is none left
+    told = str(next((one["message"] for one in reversed(tries) if one.get("message")), "") or node.get("message", ""))
     message = told if state == "failed" else ""  # of others it only says what every pod goes through
     return StepStatus(
         state, max(1, len(tries)), message, str(node.get("startedAt") or ""), str(node.get("finishedAt") or ""), key

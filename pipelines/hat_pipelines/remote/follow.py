@@ -7,14 +7,18 @@ stay in the cluster's repository; what pages read is fetched. Not here: engines,
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import shutil
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from hat_pipelines import profile, run, runs
 from hat_pipelines.errors import InterruptedRunError, PipelineError, RemoteError, StepFailedError
-from hat_pipelines.pod import PROGRESS_MARK
+from hat_pipelines.pod import FAULT_MARK, PROGRESS_MARK
 from hat_pipelines.remote.engine import Engine, Status, StepStatus, wait
 from hat_pipelines.remote.settings import Remote, read
 from hat_pipelines.remote.store import Store
@@ -29,8 +33,11 @@ SMALL = ("simulate", "collect", "import", "augment", "judge", "evaluate", "regis
 HEAD = ("config.json", "result.json", "progress.jsonl")
 
 
-def follow(ticket: Ticket) -> RunFolder:
-    """Carry a ticket out on its cluster. Raises StepFailedError, RemoteError, or InterruptedRunError once cancelled."""
+def follow(ticket: Ticket, on_open: Callable[[RunFolder], None] = lambda folder: None) -> RunFolder:
+    """Carry a ticket out on its cluster. Raises StepFailedError, RemoteError, or InterruptedRunError once cancelled.
+
+    `on_open` is called with the run folder before anything is submitted.
+    """
     remote = read(ticket.remote)
     engine, store = connect(ticket.order.target, remote)
     folder = _folder(ticket)
@@ -38,6 +45,7 @@ def follow(ticket: Ticket) -> RunFolder:
     with folder.lock():
         mirror = Mirror(folder, engine, store, name)
         try:
+            on_open(folder)
             _begin(ticket, folder, engine, store, name)
             status = wait(engine, name, seen=mirror.see)
         except KeyboardInterrupt:
@@ -106,7 +114,10 @@ class Mirror:
 
     def __init__(self, folder: RunFolder, engine: Engine, store: Store | None, name: str) -> None:
         self._folder, self._engine, self._store, self._name = folder, engine, store, name
-        self._written: dict[str, int] = {}
+        self._written: dict[str, tuple[int, int]] = {}
+        """Step → the try whose log was read last, and how much of it is written here."""
+        self._faults: dict[str, Fault] = {}
+        """What the newest try of a step said of its failure."""
 
     def see(self, status: Status) -> None:
         """One look."""
@@ -115,11 +126,12 @@ class Mirror:
             if seen is None or record.state in ("done", "skipped"):
                 continue
             if seen.state in ("running", "done", "failed"):
-                self._log(step)
+                self._log(step, seen.tries)
             if seen.state == "done":
                 self._fetch(step, record.component, seen)
-            if (seen.state, seen.tries, _fault(seen)) != (record.state, record.tries, record.fault):
-                self._set(step, seen)
+            fault = self._fault(step, seen)
+            if (seen.state, seen.tries, fault) != (record.state, record.tries, record.fault):
+                self._set(step, seen, fault)
 
     def running(self) -> list[str]:
         """Steps that were under way at the end."""
@@ -132,25 +144,38 @@ class Mirror:
                 self._folder.set_step(name, state="interrupted", ended=runs.now())
         self._folder.save(state=state, ended=runs.now())
 
-    def _set(self, step: str, seen: StepStatus) -> None:
+    def _fault(self, step: str, seen: StepStatus) -> Fault | None:
+        """What the step said itself, else what the engine says of its pod."""
+        told = fault_of(seen)
+        return self._faults.get(step, told) if seen.state == "failed" else told
+
+    def _set(self, step: str, seen: StepStatus, fault: Fault | None) -> None:
         begun, ended = seen.started, seen.ended if seen.state != "running" else ""
         self._folder.set_step(
-            step, state=seen.state, tries=seen.tries, fault=_fault(seen), started=begun, ended=ended,
+            step, state=seen.state, tries=seen.tries, fault=fault, started=begun, ended=ended,
             seconds=_between(begun, ended),
         )  # fmt: skip
 
-    def _log(self, step: str) -> None:
+    def _log(self, step: str, tries: int) -> None:
         """Append what is new of a step's log; lines that carry progress go to its progress file."""
         text = self._engine.logs(self._name, step)
+        whole = text[: text.rfind("\n") + 1]
+        if not whole:
+            return
         files = self._folder.step(step)
         files.path.mkdir(parents=True, exist_ok=True)
-        before = self._written.get(step, 0)
-        if len(text) < before:  # a new try writes from the start
+        if step not in self._written:  # a follower before this one may have written some of it
+            for path in (files.log, files.progress):
+                path.unlink(missing_ok=True)
+        last, before = self._written.get(step, (tries, 0))
+        if last != tries:  # a new try writes from the start
             before = 0
-        whole = text[: text.rfind("\n") + 1]
+            self._faults.pop(step, None)
         fresh = whole[before:]
-        self._written[step] = len(whole)
-        plain, points = split_log(fresh)
+        self._written[step] = (tries, len(whole))
+        plain, points, fault = split_log(fresh)
+        if fault is not None:
+            self._faults[step] = fault
         if plain:
             with files.log.open("a", encoding="utf-8") as stream:
                 stream.write(plain)
@@ -173,15 +198,19 @@ class Mirror:
         shutil.rmtree(whole, ignore_errors=True)
 
 
-def split_log(text: str) -> tuple[str, str]:
-    """What a pod wrote for people, and the progress records in it."""
+def split_log(text: str) -> tuple[str, str, Fault | None]:
+    """What a pod wrote for people, the progress records in it, and what it said of its failure."""
     plain, points = [], []
+    fault = None
     for line in text.splitlines(keepends=True):
         if line.startswith(PROGRESS_MARK):
             points.append(line.removeprefix(PROGRESS_MARK))
+        elif line.startswith(FAULT_MARK):
+            with contextlib.suppress(ValidationError):  # a step may print what it likes
+                fault = Fault.model_validate_json(line.removeprefix(FAULT_MARK))
         elif not _is_argo(line):
             plain.append(line)
-    return "".join(plain), "".join(points)
+    return "".join(plain), "".join(points), fault
 
 
 def _is_argo(line: str) -> bool:
@@ -189,12 +218,22 @@ def _is_argo(line: str) -> bool:
     return line.startswith('time="') and " argo=true" in line
 
 
-def _fault(seen: StepStatus) -> Fault | None:
+def fault_of(seen: StepStatus) -> Fault | None:
+    """What an engine's word on a step means, and what to do."""
+    told = seen.message
     if seen.state == "failed":
-        return Fault(kind="internal", message=seen.message or "the pod failed", cure="read the log, then resume")
-    if seen.message and seen.state == "running":
-        cure = "make the secret, or the node, that is missing" if "secret" in seen.message.lower() else "see the pod"
-        return Fault(kind="unavailable", message=seen.message, cure=cure)
+        if "OOMKilled" in told:
+            cure = "give the step more memory (cluster.resources) or smaller sizes, then resume"
+            return Fault(kind="exhausted", message=f"out of memory: {told}", cure=cure)
+        if "deadline" in told.lower():
+            return Fault(kind="exhausted", message=told, cure="raise the step's time limit, then resume")
+        if any(word in told.lower() for word in ("exit code 137", "exit code 143", "deleted", "evicted")):
+            cure = "resume: finished steps are kept; raise cluster.retries if pods are lost often"
+            return Fault(kind="unavailable", message=f"the pod was lost: {told}", cure=cure)
+        return Fault(kind="internal", message=told or "the pod failed", cure="read the log, then resume")
+    if told and seen.state == "running":
+        cure = "make the secret, or the node, that is missing" if "secret" in told.lower() else "see the pod"
+        return Fault(kind="unavailable", message=told, cure=cure)
     return None
 
 
@@ -221,8 +260,17 @@ def _conclude(folder: RunFolder, mirror: Mirror, status: Status) -> None:
         raise InterruptedRunError(run=folder.path, steps=mirror.running())
     failed = next((name for name, one in folder.record.steps.items() if one.state == "failed"), "")
     fault = folder.record.steps[failed].fault if failed else None
-    told = fault.message if fault else status.message or "the workflow failed"
-    raise StepFailedError(f"step {failed or '?'} failed: {told}", step=failed, kind="internal", place=status.name)
+    if fault is None:
+        fault = Fault(
+            kind="internal", message=status.message or "the workflow failed", cure="read the engine's own page"
+        )
+    raise StepFailedError(
+        f"step {failed or '?'} failed: {fault.message}",
+        step=failed,
+        kind=fault.kind,
+        place=status.name,
+        cure=fault.cure,
+    )
 
 
 def _first(folder: RunFolder) -> str:

@@ -11,7 +11,7 @@ class Config(StepConfig):
     """Adds numbers, or fails in the way that is asked for."""
 
     arm: str = ""
-    fail: Literal["", "input", "bug", "memory", "once", "kill", "absent"] = ""
+    fail: Literal["", "input", "bug", "memory", "once", "kill", "absent", "disk"] = ""
     marker: str = ""
     """File that `once` leaves behind, so that the second try succeeds; every try appends a line. `absent` fails until
     somebody else has made it."""

@@ -46,6 +46,8 @@ def _fail(config: Config) -> None:
         raise InputError("the numbers are bad", place="numbers.json:3", cure="draw them again")
     if config.fail == "bug":
         raise ZeroDivisionError("a bug")
+    if config.fail == "disk":
+        Path("/dev/full").write_text("more than there is room for")
     if config.fail == "memory":
         raise MemoryError
     if config.fail == "kill":
