@@ -12,6 +12,7 @@ import uvicorn
 
 from hat_console import entry
 from hat_console.app import ConsoleSettings, create_app
+from hat_console.pulse import Prices
 from hat_harness.errors import PlatformError
 from hat_pipelines.desk.catalogue import Catalogue
 from hat_pipelines.desk.desk import Desk, Settings
@@ -45,6 +46,9 @@ def main() -> None:
     parser.add_argument("--rollouts", default="", help="`cluster`, or a folder of canary rollouts to show")
     parser.add_argument("--gateway", default="", help="address of a gateway, for experiments and chat")
     parser.add_argument("--gateway-workspace", default="default", help="workspace whose people see the gateway")
+    parser.add_argument("--gateway-metrics", action="append", default=[], help="metrics page of a gateway's replica")
+    parser.add_argument("--price-in", type=float, default=None, help="price of a million tokens that a model reads")
+    parser.add_argument("--price-out", type=float, default=None, help="price of a million tokens that it writes")
     parser.add_argument("--gateway-token", type=Path, default=None, help="file with the gateway's admin token")
     parser.add_argument("--profiles", type=Path, default=None, help="folder of profiles that runs are started by")
     parser.add_argument("--harnesses", type=Path, default=None, help="folder of harnesses that runs are started with")
@@ -71,6 +75,8 @@ def main() -> None:
         rollouts=given.rollouts,
         gateway=given.gateway,
         gateway_workspace=given.gateway_workspace,
+        gateway_metrics=tuple(given.gateway_metrics),
+        prices=Prices(given.price_in, given.price_out),
         gateway_token=given.gateway_token,
         links=_links(given),
         oidc=entry.oidc(given),
@@ -85,8 +91,12 @@ def main() -> None:
         follower.start()
     entry.announce(registry, given)
     app = create_app(registry, settings, desk)
+    if app.state.pulse is not None:
+        app.state.pulse.start()
     # Logs are ours; open event streams must not keep a server from stopping.
     uvicorn.run(app, host=given.host, port=given.port, log_config=None, access_log=False, timeout_graceful_shutdown=3)
+    if app.state.pulse is not None:
+        app.state.pulse.close()
     if desk is not None:
         desk.stop()
     if follower is not None:

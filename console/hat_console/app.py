@@ -24,6 +24,7 @@ from hat_console.pages import (
     harnesses,
     history,
     labels,
+    live,
     models,
     people,
     pipelines,
@@ -33,6 +34,7 @@ from hat_console.pages import (
     traces,
     webhooks,
 )
+from hat_console.pulse import Prices, Pulse
 from hat_console.session import Sessions, check_change
 from hat_console.view import Views, wants_json
 from hat_harness.errors import PlatformError
@@ -73,6 +75,10 @@ class ConsoleSettings(BaseModel):
     """Address of the gateway whose experiments are shown and that the chat page talks to; empty: none."""
     gateway_workspace: str = "default"
     """Workspace whose people see that gateway and steer it; for others there is none."""
+    gateway_metrics: tuple[str, ...] = ()
+    """Metrics pages of the gateway's replicas; by default that of its address."""
+    prices: Prices = Prices()
+    """Of tokens, for the cost per reply."""
     gateway_token: Path | None = None
     """File with the gateway's admin token; HATSTACK_GATEWAY_TOKEN goes first."""
     oidc: OidcSettings | None = None
@@ -129,6 +135,8 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
     app.state.gateway = (
         GatewayClient(settings.gateway, lambda: admin_token(settings.gateway_token)) if settings.gateway else None
     )
+    pages_of = settings.gateway_metrics or ((f"{settings.gateway.rstrip('/')}/metrics",) if settings.gateway else ())
+    app.state.pulse = Pulse(pages_of, settings.prices) if pages_of else None
     app.state.gateway_workspace = settings.gateway_workspace
     app.state.rollouts = canaries.connect(settings.rollouts) if settings.rollouts else None
     for pages in (
@@ -148,9 +156,10 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
         models,
         webhooks,
         traces,
+        live,
     ):
         app.include_router(pages.router, include_in_schema=False)
-    for resources in (canaries, evaluations, labels, pipelines, runs, experiments, chat, traces):
+    for resources in (canaries, evaluations, labels, pipelines, runs, experiments, chat, traces, live):
         app.include_router(resources.api)
 
     app.add_middleware(Identify, registry=registry, settings=settings)

@@ -80,7 +80,7 @@ def _step(entry: Entry, began: float, lines: Sequence[str]) -> list[Row]:
             asked = [_called(call.get("name", ""), call.get("arguments", {})) for call in data.get("tool_calls", ())]
             told = {"content": data.get("content", ""), "reasoning": reasoning, "cites": list(cites), "asked": asked}
             used = {name: data.get(name, 0) for name in ("prompt_tokens", "completion_tokens")}
-            return [{**base, "kind": "model", **told, **used, "finish": data.get("finish_reason", "")}]
+            return [{**base, "kind": "model", **told, **used, "finish": data.get("finish_reason", "stop")}]
         case "event", "RoomEvent":
             return [{**base, "kind": "room", "event": data.get("kind", ""), "data": data.get("data", {})}]
         case "event", ("Failure" | "Cancel"):

@@ -149,6 +149,18 @@ def get(tx: Connection, workspace: str, name: str, selector: str) -> Version:
     return _version(found[0])
 
 
+def by_digest(tx: Connection, workspace: str, digest: str) -> Version:
+    """A version of whatever name by digest or a prefix of at least 8 hex digits, `sha256:` or not. NotFoundError."""
+    wanted = "sha256:" + digest.removeprefix("sha256:")
+    here = (harness_version.c.workspace == workspace, harness_version.c.digest.startswith(wanted, autoescape=True))
+    found = tx.execute(select(harness_version).where(*here).limit(2)).all() if len(wanted) >= 15 else []
+    if len(found) == 2:
+        raise InvalidError(f"{digest[:80]} fits several versions", cure="give more digits")
+    if not found:
+        raise NotFoundError(f"no version {digest[:80]}", place=workspace, cure="hat harness list")
+    return _version(found[0])
+
+
 def files_of(blobs: BlobStore, version: Version) -> dict[str, bytes]:
     """The files of a version, each checked against its digest."""
     return {name: blobs.get(digest) for name, digest in sorted(version.files.items())}

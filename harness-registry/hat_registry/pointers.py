@@ -172,7 +172,7 @@ def rollback(
     if not reason.strip():
         raise InvalidError("a rollback needs a reason", cure="say in a sentence what is wrong")
     present = resolve(tx, actor.workspace, kind, name, pointer_name)
-    past = history(tx, actor.workspace, kind, name, pointer_name)
+    past = history(tx, actor.workspace, kind, name, pointer_name, limit=None if to else 1000)
     target = to or next((digest for digest in past if digest != present.digest), None)
     if target is None:
         raise ConflictError(f"{pointer_name} of {name} has no earlier position", cure="propose another version")
@@ -195,8 +195,10 @@ def rollback(
     )
 
 
-def history(tx: Connection, workspace: str, kind: str, name: str, pointer_name: str, limit: int = 1000) -> list[str]:
-    """Digests that the pointer has had, newest first, the present one included."""
+def history(
+    tx: Connection, workspace: str, kind: str, name: str, pointer_name: str, limit: int | None = 1000
+) -> list[str]:
+    """Digests that the pointer has had, newest first, the present one included; `limit` None: all of them."""
     found = tx.execute(
         select(ledger_rows.c.body)
         .where(

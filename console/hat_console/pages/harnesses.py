@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
 
 from hat_console.pages import Body, CurrentActor, CurrentRegistry, Form, Page
 from hat_harness.diff import words
@@ -49,7 +51,12 @@ async def history(
     at: dict[str, list[str]] = {}
     for stand in body["pointers"]:
         at.setdefault(stand["digest"], []).append(stand["pointer"])
-    return view.page(request, "harness.html", body, at=at)
+    ways: dict[str, list[Body]] = {}
+    if actor.may("rollback", name):
+        for stand in body["pointers"]:
+            told = await run_in_threadpool(api.get_ways_back, name, stand["pointer"], actor, registry)
+            ways[stand["pointer"]] = told["ways"]
+    return view.page(request, "harness.html", body, at=at, ways_of=ways)
 
 
 @router.get("/harnesses/{name}/edit")
@@ -91,10 +98,11 @@ def check(
 @router.post("/harnesses/{name}/edit")
 def save(name: str, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
     """Save what the editor holds as a new version."""
+    actor.require("push", name)
     files = _edited(registry, actor.workspace, name, form)
+    if (own := harnesses.parse(files).name) != name:
+        raise InvalidError(f"the harness calls itself {own}, not {name}", cure="keep the name in harness.yaml")
     version, _ = registry.push(actor, files, message=form.get("message", ""), parent=form["base"])
-    if version.name != name:
-        raise InvalidError(f"the harness calls itself {version.name}, not {name}", cure="keep the name in harness.yaml")
     return RedirectResponse(f"/harnesses/{name}/{version.digest}", 303)
 
 
@@ -118,14 +126,33 @@ def difference(
     request: Request, name: str, a: str, b: str, view: Page, actor: CurrentActor, registry: CurrentRegistry
 ) -> Response:
     """What changed between two versions: in meaning, then word by word."""
-    body = api.get_diff(name, actor, registry, a, b)
-    before, after = (_texts(registry, actor.workspace, name, selector) for selector in (body["a"], body["b"]))
+    return _compared(request, view, actor, registry, api.get_diff(name, actor, registry, a, b))
+
+
+@router.get("/diff")
+def choose(a: str = Query("", max_length=80), b: str = Query("", max_length=80)) -> Response:
+    """From two digests in a form to their comparison."""
+    if not re.fullmatch(r"(sha256:)?[0-9a-f]{8,64}", a) or not re.fullmatch(r"(sha256:)?[0-9a-f]{8,64}", b):
+        raise InvalidError("two digests are compared", cure="at least eight hex digits of each")
+    return RedirectResponse(f"/diff/{a}/{b}", 303)
+
+
+@router.get("/diff/{a}/{b}")
+def any_difference(
+    request: Request, a: str, b: str, view: Page, actor: CurrentActor, registry: CurrentRegistry
+) -> Response:
+    """The same between any two versions or releases by digest."""
+    return _compared(request, view, actor, registry, api.get_any_diff(a, b, actor, registry))
+
+
+def _compared(request: Request, view: Page, actor: CurrentActor, registry: CurrentRegistry, body: Body) -> Response:
+    before, after = (_texts(registry, actor.workspace, body[f"{side}_name"], body[side]) for side in ("a", "b"))
     texts = [
         {"path": path, "words": words(before.get(path, ""), after.get(path, ""))}
         for path in sorted({*before, *after})
         if before.get(path) != after.get(path)
     ]
-    return view.page(request, "diff.html", {"name": name, **body}, texts=texts)
+    return view.page(request, "diff.html", body, texts=texts)
 
 
 def _texts(registry: CurrentRegistry, workspace: str, name: str, selector: str) -> dict[str, str]:

@@ -6,11 +6,18 @@ from typing import Literal, cast
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
 
-from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
+from hat_console.pages import Body, CurrentActor, CurrentRegistry, Form, Page
+from hat_registry import releases
+from hat_registry.accounts import Actor
 from hat_registry.api.routes import harness as harness_api
 from hat_registry.api.routes import proposal as api
+from hat_registry.errors import RegistryError
+from hat_registry.pointers import Kind
 from hat_registry.proposals import State
+from hat_registry.registry import Registry
+from hat_registry.ways_back import PARTS
 
 router = APIRouter()
 
@@ -25,8 +32,9 @@ async def listing(
 
 @router.post("/proposals")
 def propose(form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
-    """Open a proposal from a version's page."""
+    """Open a proposal from the page of a version or a release."""
     body = api.NewProposal(
+        kind=cast(Kind, form.get("kind", "harness")),
         name=form.get("name", ""),
         pointer=form.get("pointer", "production"),
         digest=form.get("digest", ""),
@@ -41,10 +49,27 @@ def propose(form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Respo
 async def one(request: Request, identity: str, view: Page, actor: CurrentActor, registry: CurrentRegistry) -> Response:
     """What changes, gates beside thresholds, approvals, and the consequence of a click."""
     body = await api.get_proposal(identity, actor, registry)
-    changes = []
-    if body["from_digest"] and body["kind"] == "harness":
-        changes = harness_api.get_diff(body["name"], actor, registry, body["from_digest"], body["to_digest"])["changes"]
+    changes: list[Body] | None = []
+    if body["from_digest"]:
+        changes = await run_in_threadpool(_changes, body, actor, registry)
     return view.page(request, "proposal.html", body, changes=changes)
+
+
+def _changes(body: Body, actor: Actor, registry: Registry) -> list[Body] | None:
+    """What the move would change; None while the contents are out of reach."""
+    old, new = body["from_digest"], body["to_digest"]
+    try:
+        if body["kind"] == "harness":
+            told: list[Body] = harness_api.get_diff(body["name"], actor, registry, old, new)["changes"]
+            return told
+        if body["kind"] == "release":
+            with registry.database.read() as tx:
+                before, after = (releases.get(tx, actor.workspace, digest).model_dump() for digest in (old, new))
+            parts = [part for part in PARTS if before[part] != after[part]]
+            return [{"kind": "changed", "path": part, "before": before[part], "after": after[part]} for part in parts]
+    except RegistryError:
+        return None
+    return []
 
 
 @router.post("/proposals/{identity}/gates")

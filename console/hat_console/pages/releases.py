@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
-from hat_console.pages import CurrentActor, CurrentRegistry, Page
+from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
+from hat_registry import releases
 from hat_registry.api.routes import release as api
+from hat_registry.api.routes.harness import Rollback
 
 router = APIRouter()
 
@@ -20,5 +23,15 @@ async def listing(
 
 @router.get("/releases/{digest}")
 async def one(request: Request, digest: str, view: Page, actor: CurrentActor, registry: CurrentRegistry) -> Response:
-    """One release: model, harness, profile, evidence."""
+    """One release: model, harness, profile, evidence, where it stands and the ways back."""
     return view.page(request, "release.html", await api.get_release(digest, actor, registry))
+
+
+@router.post("/releases/{digest}/rollback")
+def roll_back(digest: str, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """Take a pointer of the release's name back; then the page of where it stands."""
+    with registry.database.read() as tx:
+        name = releases.get(tx, actor.workspace, digest).name
+    body = Rollback(reason=form.get("reason", ""), to=form.get("to") or None)
+    moved = api.roll_back(name, form.get("pointer", ""), body, actor, registry)
+    return RedirectResponse(f"/releases/{moved['digest']}", 303)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hat_harness.diff import diff as semantic_diff
-from hat_registry import archive, harnesses, pointers
+from hat_harness.render import parts_cost
+from hat_harness.segments import estimate
+from hat_harness.spec import Harness
+from hat_registry import archive, harnesses, pointers, releases, ways_back
+from hat_registry.accounts import Actor
 from hat_registry.api.access import CurrentActor, CurrentRegistry
-from hat_registry.errors import InvalidError
-from hat_registry.registry import plain
+from hat_registry.api.routes.overview import SAMPLE_ROOM
+from hat_registry.errors import InvalidError, NotFoundError
+from hat_registry.registry import Registry, plain
 
 router = APIRouter(tags=["harness"])
 Limit = Annotated[int, Query(ge=1, le=500)]
@@ -127,10 +133,56 @@ def get_diff(
     a: Annotated[str, Query(description="selector of the old version")],
     b: Annotated[str, Query(description="selector of the new version")],
 ) -> dict[str, Any]:
-    """What changed in meaning: renamed skills, retyped parameters, moved sections, changed texts."""
+    """What changed in meaning: renamed skills, retyped parameters, moved sections, changed texts; and in tokens, by part."""
     actor.require("read", name)
     (old, before), (new, after) = (registry.load(actor.workspace, name, selector) for selector in (a, b))
-    return {"a": old.digest, "b": new.digest, "changes": [plain(change) for change in semantic_diff(before, after)]}
+    return {"name": name, **_difference(old, before, new, after)}
+
+
+@router.get("/diff/{a}/{b}")
+def get_any_diff(a: str, b: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """The same between any two versions or releases by digest (or a prefix of it), whatever their names."""
+    actor.require_some("read")
+    old, new = (_by_digest(registry, actor, digest) for digest in (a, b))
+    (_, before), (_, after) = (registry.load(actor.workspace, one.name, one.digest) for one in (old, new))
+    return {"name": new.name, **_difference(old, before, new, after)}
+
+
+def _by_digest(registry: Registry, actor: Actor, digest: str) -> harnesses.Version:
+    """The version, or that of a release; what may not be read is not there."""
+    with registry.database.read() as tx:
+        wanted = digest
+        with suppress(NotFoundError):
+            found = releases.get(tx, actor.workspace, digest)
+            wanted = found.harness if actor.may("read", found.name) else digest
+        version = harnesses.by_digest(tx, actor.workspace, wanted)
+    if not actor.may("read", version.name):
+        raise NotFoundError(f"no version {digest[:80]}", place=actor.workspace, cure="hat harness list")
+    return version
+
+
+def _difference(old: harnesses.Version, before: Harness, new: harnesses.Version, after: Harness) -> dict[str, Any]:
+    costs = [dict(parts_cost(one, SAMPLE_ROOM, estimate)) for one in (before, after)]
+    parts = sorted({*costs[0], *costs[1]})
+    cost = [{"part": part, "a": costs[0].get(part, 0), "b": costs[1].get(part, 0)} for part in parts]
+    return {
+        "a": old.digest,
+        "b": new.digest,
+        "a_name": old.name,
+        "b_name": new.name,
+        "changes": [plain(change) for change in semantic_diff(before, after)],
+        "cost": [one for one in cost if one["a"] != one["b"]],
+        "tokens": {"a": sum(costs[0].values()), "b": sum(costs[1].values())},
+    }
+
+
+@router.get("/harnesses/{name}/pointers/{pointer}/ways-back")
+def get_ways_back(name: str, pointer: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
+    """Past positions of a pointer, and why some of them are no way back."""
+    actor.require("read", name)
+    with registry.database.read() as tx:
+        now = pointers.resolve(tx, actor.workspace, "harness", name, pointer)
+        return {**plain(now), "ways": [plain(one) for one in ways_back.of(tx, actor.workspace, now)]}
 
 
 @router.get("/harnesses/{name}/pointers/{pointer}")
