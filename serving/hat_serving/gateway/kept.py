@@ -8,7 +8,7 @@ or an erasure took is gone here too; nothing but pseudonyms is told of viewers. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from hat_harness.spec import Harness
 from hat_harness.trace import Trace
 from hat_serving.errors import RequestError
 from hat_serving.experiment import records
+from hat_serving.gateway import brought
 from hat_serving.gateway.admin import Admin
 from hat_serving.gateway.conversations import Conversations, Stored, restore
 
@@ -96,8 +97,9 @@ class Kept:
     def _restored(self, head: Stored) -> Trace | None:
         """The session's trace by replaying its turns; None where a harness of it is out of reach."""
         history = self._store.events(head.id)
+        named = (self._store.database, self._store.workspace, head.id, [digest for digest, _ in history])
         try:
-            harnesses: Mapping[str, Harness] = {digest: self._harness(digest) for digest, _ in history}
+            harnesses, _ = brought.played(*named, self._harness)
         except PlatformError:
             return None
         return restore(head, history, harnesses).trace
