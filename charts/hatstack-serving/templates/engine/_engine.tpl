@@ -75,7 +75,12 @@ serving.kserve.io/inferenceservice: {{ .Values.engine.name }}
     failureThreshold: 4
   terminationMessagePolicy: FallbackToLogsOnError
   lifecycle:
+    {{- if include "serving.llm" .root }}
+    # KServe lays this over a preset that runs a command; a second kind of handler beside it is refused.
+    preStop: {exec: {command: [/bin/sleep, {{ $values.preStopSeconds | quote }}]}}
+    {{- else }}
     preStop: {sleep: {seconds: {{ $values.preStopSeconds }}}}
+    {{- end }}
   securityContext: {{- include "serving.containerSecurity" .root | nindent 4 }}
     runAsNonRoot: true
     runAsUser: 65532
