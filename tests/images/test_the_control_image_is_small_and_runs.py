@@ -24,6 +24,11 @@ runroot = "{root}/run"
 """
 HOST_FILES = ("/etc/ssl/certs", "/etc/pip.conf", "/etc/resolv.conf")
 """Of this machine, for the build alone: how it reaches its package index."""
+READ_ONLY = """\
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && mount -t tmpfs none "$1/tmp" && mount -t proc none "$1/proc" &&
+root=$1 && shift && export PATH=/opt/hatstack/bin:/usr/bin:/bin:/usr/sbin HOME=/tmp && exec chroot --userspec=65532:65532 "$root" "$@"
+"""
+"""Runs a command in a root that nobody can write to, as the charts have it run."""
 UNWANTED = ("var/cache", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
 
 
@@ -130,4 +135,15 @@ def test_it_is_small_labelled_and_runs_as_nobody(buildah: Buildah, image: str, t
     names = {one["name"] for one in bill["components"]}
     assert {"hatstack", "mlflow-skinny", "fastapi"} <= names
     assert not names & {"torch", "mlflow", "transformers"}
+    root = buildah("mount", container)
+    for command, wanted in (
+        (("hat", "--version"), "hatstack "),
+        (("hat", "doctor"), "python"),
+        (("sh", "-c", "touch /opt/x /var/x 2>&1; touch /tmp/x && echo writable"), "Read-only file system"),
+    ):
+        argv = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", root, *command]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        assert wanted in done.stdout, done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+    assert "writable" in done.stdout
     buildah("rm", container)
