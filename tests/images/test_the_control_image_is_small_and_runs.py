@@ -26,7 +26,8 @@ HOST_FILES = ("/etc/ssl/certs", "/etc/pip.conf", "/etc/resolv.conf")
 """Of this machine, for the build alone: how it reaches its package index."""
 READ_ONLY = """\
 mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && mount -t tmpfs none "$1/tmp" && mount -t proc none "$1/proc" &&
-root=$1 && shift && export PATH=/opt/hatstack/bin:/usr/bin:/bin:/usr/sbin HOME=/tmp && exec chroot --userspec=65532:65532 "$root" "$@"
+root=$1 && shift && export PATH=/opt/hatstack/bin:/usr/bin:/bin:/usr/sbin HOME=/tmp &&
+exec chroot --userspec=65532:65532 "$root" "$@"
 """
 """Runs a command in a root that nobody can write to, as the charts have it run."""
 UNWANTED = ("var/cache", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
