@@ -63,7 +63,7 @@ def plan(
     }  # fmt: skip
     if over and as_json():
         data["cure"] = advice(chosen, shape)
-    emit(data, lambda: f"{head}\n\n{_table(found)}\n\nGiB on each GPU; estimates, only parameters are counted exactly")
+    emit(data, lambda: f"{head}\n\n{_table(found)}\n\nGiB on each GPU; activations, logits and reserve are estimates")
     if over:
         raise InputError(
             f"does not fit: {', '.join(f'{need.stage} needs {need.total:.1f} GiB' for need in over)} of "

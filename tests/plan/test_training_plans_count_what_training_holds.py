@@ -80,6 +80,102 @@ def test_the_cache_of_a_session_is_what_transformers_keeps() -> None:
     assert shape.kv_bytes_per_token * 10 == held
 
 
+@pytest.mark.parametrize("method", ["lora", "full"])
+@pytest.mark.parametrize(("kind", "config"), CLASSES)
+def test_bytes_are_those_that_a_training_step_allocates(kind: str, config: dict[str, int], method: str) -> None:
+    """Weights, gradients and optimiser of one step as the steps of a large model take it, on one device."""
+    from hat_components.large.load import trainable
+    from hat_components.large.settings import Large
+
+    one = TrainPlan.model_validate(
+        {
+            "name": "tiny",
+            "model": {"class": kind, "config": config},
+            "gpu": {"count": 1},
+            "method": {"kind": method, "rank": 4, "targets": ["q_proj", "o_proj"]},
+            "batch": {"sequence": 8},
+        }
+    )
+    shape = measure(one.model, one.method)
+    parts = needs(one, shape)[0].parts
+    large = Large(method=one.method.kind, rank=4, targets=("q_proj", "o_proj"))
+    dtype = torch.float32 if method == "full" else torch.bfloat16
+    built = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**config)).to(dtype)
+    model = trainable(built, large, 1, False)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=1e-3)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(input_ids=torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
+    for parameter in trained:  # an expert that no token visits has a gradient, too, once the optimiser ran
+        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    optimiser.step()
+    held = {
+        "weights": sum(parameter.nbytes for parameter in model.parameters()),
+        "gradients": sum(parameter.grad.nbytes for parameter in trained if parameter.grad is not None),
+        "optimiser": sum(
+            value.nbytes for state in optimiser.state.values() for key, value in state.items() if key != "step"
+        ),
+    }
+    for name, size in held.items():
+        assert parts[name] * GIB == pytest.approx(size), name
+    teacher = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**config)).to(torch.bfloat16)
+    assert needs(one, shape)[1].parts["teacher"] * GIB == pytest.approx(sum(p.nbytes for p in teacher.parameters()))
+    assert (needs(one, shape)[2].parts["teacher"] > 0) == (method == "full")
+
+
+@pytest.mark.parametrize(("kind", "config"), CLASSES)
+def test_sessions_of_a_rollout_hold_what_is_planned(kind: str, config: dict[str, int]) -> None:
+    sessions, tokens = 3, 10
+    one = plan(model={"class": kind, "config": config}, rollouts={"sessions": sessions, "tokens": tokens})
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**config)).to(torch.bfloat16)
+    given = torch.zeros(sessions, tokens, dtype=torch.long)
+    output = model(input_ids=given, use_cache=True)
+    cache = output.cache if hasattr(output, "cache") else output.past_key_values
+    held = 0
+    for layer in cache.layers:
+        for value in vars(layer).values():
+            found = value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else [value]
+            held += sum(tensor.nbytes for tensor in found if isinstance(tensor, torch.Tensor))
+    parts = needs(one, measure(one.model, one.method))[2].parts
+    assert parts["rollouts"] * GIB == pytest.approx(held)
+
+
+@pytest.mark.parametrize(("kind", "config"), CLASSES)
+def test_the_head_that_mtp_trains_is_about_the_layer_that_is_planned(kind: str, config: dict[str, int]) -> None:
+    """The planned head is the largest layer; the real one has its joint, too."""
+    from hat_components.mtp.head import DraftHead
+
+    shape = measure(Model.model_validate({"class": kind, "config": config}), Method(targets=("o_proj",)))
+    head = DraftHead(CONFIG_MAPPING[kind](**config))
+    joint = 2 * config["hidden_size"] ** 2 + 3 * config["hidden_size"]
+    layer = sum(parameter.numel() for parameter in head.parameters()) - joint
+    assert 0.5 * shape.largest_layer < layer <= shape.largest_layer
+
+
+@pytest.mark.parametrize(("kind", "config"), CLASSES)
+def test_with_checkpointing_a_layer_keeps_its_input_alone(kind: str, config: dict[str, int]) -> None:
+    one = plan(model={"class": kind, "config": config}, batch={"sequence": 64})
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**config)).to(torch.bfloat16).model
+    model.gradient_checkpointing_enable()
+    model.train()
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() not in own and tensor.numel() >= 64 * config["hidden_size"]:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = model(input_ids=torch.zeros(1, 64, dtype=torch.long), use_cache=False)
+    assert output is not None
+    shape = measure(one.model, one.method)
+    inputs = 64 * shape.hidden * 2 * shape.layers
+    planned = needs(one, shape)[0].parts["activations"] * GIB - 64 * shape.layer_bytes_per_token
+    assert planned == pytest.approx(inputs)
+    assert inputs <= sum(kept.values()) <= inputs + 3 * 64 * shape.hidden * 4, "and the final norm's"
+
+
 def plan(**changes: object) -> TrainPlan:
     document: dict[str, object] = {"name": "small", "model": {"class": "qwen3", "config": DENSE}}
     return TrainPlan.model_validate({**document, "method": {"targets": ["o_proj"]}, **changes})
@@ -92,7 +188,8 @@ def test_sharded_state_is_divided_and_the_rest_is_not() -> None:
     for name in ("weights", "gradients", "optimiser"):
         assert alone[name] == pytest.approx(8 * shared[name])
     assert alone["activations"] == shared["activations"]
-    assert alone["gathered"] == 0 < shared["gathered"]
+    assert alone["gathered"] == pytest.approx(2 * shape.total / GIB)
+    assert shared["gathered"] > 0
     assert alone["weights"] + alone["gradients"] + alone["optimiser"] == pytest.approx(16 * shape.total / GIB)
 
 

@@ -64,6 +64,10 @@ def missing(folder):
     change(folder, lambda w: w.pop("model.layers.1.mlp.up_proj.weight"))
 
 
+def extra(folder):
+    change(folder, lambda w: w.update({"model.layers.9.mlp.up_proj.weight": torch.ones(64, 32)}))
+
+
 def misshapen(folder):
     change(folder, lambda w: w.update({"model.norm.weight": torch.ones(31)}))
 
@@ -101,6 +105,7 @@ FAULTS = {
     code: "code of its own",
     integers: "dtype I64",
     missing: "do not fit the config",
+    extra: "extra_keys.*layers.9",
     misshapen: "cannot be loaded|do not fit",
     infinite: "not finite",
     small_vocabulary: "the tokenizer has 652 entries, the model 600",

@@ -24,6 +24,10 @@ class Config(StepConfig):
     """Name of a checkpoint that ships (hat_components.base.shipped): hand it out instead of training; "" to train."""
     shipped_digest: str = ""
     """Digest that the shipped checkpoint must have."""
+    folder: str = ""
+    """Folder of a Hugging Face model on the machine to hand out instead of training; "" to train."""
+    folder_digest: str = ""
+    """Digest that the artifact of that folder must have; "" takes any."""
     threads: int = Field(default=2, ge=1)
     """CPU threads; the weights depend on it."""
     scenario: str = "live_commerce"

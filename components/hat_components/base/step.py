@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hat_components.base.config import Config
 from hat_components.base.corpus import corpus_texts, corpus_words, trajectory_texts
+from hat_components.base.given import hand_over
 from hat_components.base.shipped import hand_out
 from hat_components.data import digest_path, require_path
 from hat_components.model.batches import FileRows, Source, Stream
@@ -30,6 +31,8 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     """Train and write the artifact `model`."""
     if config.shipped:
         return hand_out(config.shipped, config.shipped_digest, out, progress)
+    if config.folder:
+        return hand_over(Path(config.folder), config.folder_digest, out, progress)
     given = {name: digest_path(require_path(inputs, name)) for name in ("init", "trajectories") if name in inputs}
     identity = Identity("base", config, given)
     with threads(config.threads):

@@ -186,9 +186,9 @@ def _refuse_trained_on(inputs: Mapping[str, Path], asked: set[str]) -> None:
 
 def _local(config: Config, folder: Path) -> tuple[BatchModel, Callable[[str], int], str]:
     """The model of a folder, its token counter and its digest. Imports torch."""
-    from hat_components.model.generate import MicroModel
+    from hat_components.model.anymodel import policy_from_folder
 
-    model = MicroModel.from_folder(
+    model = policy_from_folder(
         folder, temperature=config.temperature, seed=config.seed, precision=config.precision, rows=config.batch
     )
     return model, lambda text: len(model.codec.encode_text(text)), digest_path(folder)

@@ -87,10 +87,10 @@ def _open(policy: Policy, config: Config, folders: Mapping[str, Path], stack: co
             seed=config.seed,
         )
         return Actor(policy.name, "endpoint", policy.model, stack.enter_context(client))
-    from hat_components.model.generate import MicroModel
+    from hat_components.model.anymodel import policy_from_folder
 
     folder = folders[policy.name]
-    model = MicroModel.from_folder(
+    model = policy_from_folder(
         folder, temperature=policy.temperature, seed=config.seed, precision=config.precision, rows=config.batch
     )
     return Actor(policy.name, "model", digest_path(folder), model, lambda text: len(model.codec.encode_text(text)))

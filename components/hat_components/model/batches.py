@@ -34,6 +34,8 @@ class Batch:
     ids: torch.Tensor
     labels: torch.Tensor
     position: Mapping[str, Any]
+    rows: tuple[int, ...] = ()
+    """Length of each row without its padding."""
 
     @property
     def tokens(self) -> int:
@@ -135,9 +137,13 @@ class Stream:
             source.tokens += size
             tokens += size
             rows += drawn
-        self._groups = bucket(rows, self._batch_tokens, rng)
+        self._groups = self._group(rows, rng)
         self._chunk += 1
         self._taken = 0
+
+    def _group(self, rows: list[Row], rng: random.Random) -> list[list[Row]]:
+        """The rows of each batch."""
+        return bucket(rows, self._batch_tokens, rng)
 
     def _draw(self, source: Source, rng: random.Random) -> list[Row]:
         """At least one row with something to learn within the longest length."""
@@ -165,7 +171,8 @@ class Stream:
         width = rounded(max(len(row.ids) for row in rows))
         ids = [[*row.ids, *([self._pad] * (width - len(row.ids)))] for row in rows]
         labels = [[*row.labels, *([IGNORED] * (width - len(row.labels)))] for row in rows]
-        return Batch(torch.tensor(ids), torch.tensor(labels), self._position())
+        lengths = tuple(len(row.ids) for row in rows)
+        return Batch(torch.tensor(ids), torch.tensor(labels), self._position(), lengths)
 
 
 def rounded(length: int) -> int:

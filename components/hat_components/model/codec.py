@@ -112,10 +112,12 @@ class Codec:
         """Ids of a bare text."""
         return list(self._encode(text))
 
-    def encode_prefix(self, messages: Sequence[Mapping[str, Any] | Message]) -> list[int]:
-        """Ids of a conversation up to the point where the assistant starts to write."""
+    def encode_prefix(
+        self, messages: Sequence[Mapping[str, Any] | Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Ids of a conversation up to the point where the assistant starts to write; `tools` are function definitions."""
         ids: list[int] = []
-        for message in messages:
+        for message in with_tools(messages, tools):
             ids += self._message(message)
         ids += self.opener
         return ids
@@ -143,11 +145,11 @@ class Codec:
             *self.newline,
         ]
 
-    def row(self, messages: Sequence[Mapping[str, Any] | Message]) -> Row:
+    def row(self, messages: Sequence[Mapping[str, Any] | Message], tools: Sequence[Mapping[str, Any]] = ()) -> Row:
         """A training row. A dict message with `"train": false` is context only (a failed step of a trajectory)."""
         ids: list[int] = []
         labels: list[int] = []
-        for message in messages:
+        for message in with_tools(messages, tools):
             piece = self._message(message)
             ids += piece
             if _role(message) == "assistant" and (isinstance(message, Message) or message.get("train", True)):
@@ -161,14 +163,27 @@ class Codec:
         """The text of ids, control tokens included."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
+    def parse(
+        self, ids: Sequence[int], call_id: str, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, str, tuple[ToolCall, ...]]:
+        """Reasoning, content and calls of sampled ids without their end marker; never raises."""
+        return parse_output(self.text(ids), call_id)
+
     def decode(
-        self, ids: Sequence[int], call_id: str = "", logprobs: Sequence[float] = (), prompt_tokens: int = 0
+        self,
+        ids: Sequence[int],
+        call_id: str = "",
+        logprobs: Sequence[float] = (),
+        prompt_tokens: int = 0,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> ModelOutput:
-        """What the model wrote, as a message. A malformed call becomes a ToolCall whose `error` says why."""
+        """What the model wrote, as a message. A malformed call becomes a ToolCall whose `error` says why. `tools` type
+        the arguments where a template writes them as bare text."""
         sampled = tuple(int(i) for i in ids)
         closed = self.eos in sampled
-        text = self.text(sampled[: sampled.index(self.eos)] if closed else sampled)
-        reasoning, content, calls = parse_output(text, call_id)
+        reasoning, content, calls = self.parse(
+            sampled[: sampled.index(self.eos)] if closed else sampled, call_id, tools
+        )
         finish: FinishReason = "length" if not closed else "tool_calls" if calls else "stop"
         return ModelOutput(
             call_id=call_id,

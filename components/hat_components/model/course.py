@@ -162,7 +162,7 @@ def finish(
         "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
         "stages": {identity.step: {"steps": course.steps, **means, **(facts or {})}},
     }
-    save_folder(out / MODEL, loaded.model, loaded.codec, training, dtype)
+    save_folder(out / MODEL, loaded.model, loaded.codec, training, dtype, loaded.folder)
     if course._checkpoints:
         course._checkpoints.clear()
     result = earlier(out, identity, progress)

@@ -19,7 +19,9 @@ from hat_components.data import digest_path
 from hat_components.model.artifact import new_folder
 from hat_components.model.codec import Codec
 from hat_components.model.qwen import load_model, save_model
-from hat_components.model.tokenizer import EOS, load_tokenizer, save_tokenizer
+from hat_components.model.template import load_codec
+from hat_components.model.tokenizer import EOS, save_tokenizer
+from hat_components.mtp.tensors import put_head, read_head
 from hat_components.step import InputError
 
 if TYPE_CHECKING:
@@ -35,12 +37,14 @@ class Loaded:
     model: PreTrainedModel
     codec: Codec
     digest: str
+    folder: Path | None = None
+    """Where it was loaded from."""
 
 
-def load_folder(folder: Path) -> Loaded:
-    """Load in float32. Raises InputError when anything is missing, broken, or does not fit together."""
-    codec = Codec(load_tokenizer(folder))
-    model = load_model(folder)
+def load_folder(folder: Path, dtype: Literal["float32", "bfloat16"] = "float32") -> Loaded:
+    """Load a model with its codec. Raises InputError when anything is missing, broken, or does not fit together."""
+    codec = load_codec(folder)
+    model = load_model(folder, dtype)
     entries, known = int(model.config.vocab_size), len(codec.tokenizer)
     if known > entries:
         raise InputError(
@@ -48,9 +52,9 @@ def load_folder(folder: Path) -> Loaded:
             place=str(folder),
             cure="use the tokenizer that the model was trained with",
         )
-    if int(model.config.eos_token_id) != codec.eos:
+    if type(codec) is Codec and int(model.config.eos_token_id) != codec.eos:
         raise InputError(f"the model's end token is not {EOS}", place=str(folder), cure="use the model's own tokenizer")
-    return Loaded(model, codec, digest_path(folder))
+    return Loaded(model, codec, digest_path(folder), folder)
 
 
 def save_folder(
@@ -59,10 +63,15 @@ def save_folder(
     codec: Codec,
     training: Mapping[str, Any],
     dtype: Literal["float32", "bfloat16"] = "float32",
+    head_of: Path | None = None,
 ) -> str:
-    """Write a whole model folder under a new name; returns its digest."""
+    """Write a whole model folder under a new name; returns its digest. The draft head (`mtp.*`) of the folder `head_of`,
+    if it has one, goes along: transformers drops it."""
+    head = read_head(head_of) if head_of is not None else {}
     with new_folder(folder) as draft:
         save_model(model, draft, dtype)
+        if head:
+            put_head(draft, head)
         save_tokenizer(codec.tokenizer, draft)
         text = json.dumps(training, indent=2, sort_keys=True, ensure_ascii=False)
         (draft / TRAINING).write_text(text + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hat_components.model.batches import rounded
-from hat_components.model.codec import Codec, with_tools
+from hat_components.model.codec import Codec
 from hat_components.model.network import Network, Precision
 from hat_components.model.qwen import load_model
 from hat_components.model.tokenizer import load_tokenizer
@@ -280,7 +280,7 @@ class MicroModel:
         kept = self._kept.get(session_id)
         try:
             ids = self._continue(kept, call) if kept else None
-            ids = ids or self.codec.encode_prefix(with_tools(call.messages, call.tools))
+            ids = ids or self.codec.encode_prefix(call.messages, call.tools)
         except (ValueError, TypeError, KeyError) as error:
             return Failure("call", "malformed", call.call_id, f"the context cannot be encoded: {error}")
         limit = min(call.max_tokens, self._sampler.network.positions - len(ids))
@@ -307,7 +307,7 @@ class MicroModel:
         return kept.ids + self.codec.encode_suffix(call.messages[count + 1 :], closed)
 
     def _finish(self, session_id: str, call: CallModel, row: _Row) -> ModelOutput:
-        output = self.codec.decode(row.ids, call.call_id, row.logprobs, prompt_tokens=len(row.prompt))
+        output = self.codec.decode(row.ids, call.call_id, row.logprobs, len(row.prompt), call.tools)
         self.forget(session_id)
         assert row.kv is not None
         self._kept[session_id] = _Kept(row.prompt + row.ids, row.kv, call.segment, call.messages, output)

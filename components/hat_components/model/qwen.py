@@ -126,6 +126,8 @@ def load_model(folder: Path, dtype: Literal["float32", "bfloat16"] = "float32") 
     from transformers import AutoModelForCausalLM
 
     check_folder(folder)
+    told = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # its report of keys is judged here
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             str(folder),
@@ -137,7 +139,11 @@ def load_model(folder: Path, dtype: Literal["float32", "bfloat16"] = "float32") 
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise InputError(f"the model cannot be loaded: {str(error)[:300]}", place=str(folder)) from error
+    finally:
+        transformers_logging.set_verbosity(told)
     faults = {kind: sorted(map(str, info[kind])) for kind in ("missing_keys", "mismatched_keys") if info.get(kind)}
+    if extra := sorted(str(key) for key in info.get("unexpected_keys") or () if not str(key).startswith("mtp.")):
+        faults["extra_keys"] = extra  # a draft head is no part of the class, and is carried along elsewhere
     if faults:
         raise InputError(f"the weights do not fit the config: {json.dumps(faults)[:300]}", place=str(folder))
     for name, parameter in model.named_parameters():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hat_components.data import Trajectory, read_records, require
-from hat_components.model.codec import Codec, Row, with_tools
+from hat_components.model.codec import Codec, Row
 from hat_components.step import InputError
 
 
@@ -36,7 +36,7 @@ def trajectory_rows(inputs: Mapping[str, Path], name: str, codec: Codec, arm: st
         arms[trajectory.arm] += 1
         if arm and trajectory.arm != arm:
             continue
-        row = codec.row(with_tools(trajectory.messages, trajectory.tools))
+        row = codec.row(trajectory.messages, trajectory.tools)
         if row.supervised():
             rows.append(row.compact())
         else:

@@ -47,12 +47,17 @@ class Identity:
 
     def record(self) -> dict[str, Any]:
         """As JSON, with the versions of what computes."""
-        packages = ("torch", "transformers", "tokenizers", "trl")
+        config = self.config.model_dump(mode="json")
+        packages = ["torch", "transformers", "tokenizers", "trl"]
+        if config.get("large") is None:
+            config.pop("large", None)  # as it was before there was such a section
+        else:
+            packages += ["accelerate", "peft"]
         versions = {name: importlib.metadata.version(name) for name in packages}
         versions["python"] = platform.python_version()
         return {
             "step": self.step,
-            "config": self.config.model_dump(mode="json"),
+            "config": config,
             "inputs": dict(self.inputs),
             "versions": versions,
         }
@@ -104,7 +109,7 @@ def run_stages(
         "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
         "stages": {name: report.facts() for name, report in reports.items()},
     }
-    save_folder(out / MODEL, loaded.model, loaded.codec, training, dtype)
+    save_folder(out / MODEL, loaded.model, loaded.codec, training, dtype, loaded.folder)
     for checkpoints in kept:
         checkpoints.clear()
     result = _result(out, training, progress)

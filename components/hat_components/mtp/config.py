@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hat_components.large.settings import Large
 from hat_components.step import StepConfig
 from hat_harness.augment import AugmentPlan, training_plan
 
@@ -55,3 +56,5 @@ class Config(StepConfig):
     """Steps between checkpoints; 0 makes none."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the saved weights."""
+    large: Large | None = None
+    """The policy is a given Hugging Face model; none: a small one."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from hat_components.model.checkpoint import Checkpoints
 from hat_components.model.course import Pace, StepCourse
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+MOST = 2**28
+"""Logits that are held at a time; what is more is computed in pieces, again in the backward pass."""
+
+
 @dataclass(frozen=True, slots=True)
 class Padded:
     """Rows on the right-padded width N: `ids` [B, N], `sampled` [B, N] whether the policy wrote the token."""
@@ -36,7 +41,7 @@ class Padded:
     sampled: torch.Tensor
 
 
-def padded(rows: Sequence[FlatRow]) -> Padded:
+def padded(rows: Sequence[FlatRow], device: torch.device | str = "cpu") -> Padded:
     """Pad rows with token 0, which nothing before it sees."""
     width = max(len(row.ids) for row in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
@@ -44,7 +49,13 @@ def padded(rows: Sequence[FlatRow]) -> Padded:
     for number, row in enumerate(rows):
         ids[number, : len(row.ids)] = torch.tensor(row.ids)
         sampled[number, len(row.prompt) : len(row.ids)] = torch.tensor(row.mask, dtype=torch.bool)
-    return Padded(ids, sampled)
+    return Padded(ids.to(device), sampled.to(device))
+
+
+def _logits(model: PreTrainedModel, state: torch.Tensor) -> torch.Tensor:
+    """The model's own vocabulary head over states in float32."""
+    logits: torch.Tensor = model.lm_head(state.to(model.lm_head.weight.dtype))
+    return logits.float()
 
 
 def head_loss(
@@ -54,17 +65,31 @@ def head_loss(
     with torch.no_grad():
         hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state  # normed
     outputs = head(model, batch.ids, hidden, depth)
-    total = hidden.new_zeros(())
+    total = torch.zeros((), device=hidden.device)
     told: list[float] = []
     for k, (state, weight) in enumerate(zip(outputs, depth_weights(depth, decay), strict=False), 1):
         targets, wanted = batch.ids[:, k + 1 :], batch.sampled[:, k + 1 :]
         if not wanted.any():
             break
-        logits = model.lm_head(state[:, : targets.shape[1]][wanted])
-        loss = functional.cross_entropy(logits, targets[wanted])
+        loss = _likelihood(model, state[:, : targets.shape[1]][wanted], targets[wanted])
         total = total + weight * loss
         told.append(loss.item())
     return total, told
+
+
+def _likelihood(model: PreTrainedModel, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean negative log-likelihood of `targets` [S] from `states` [S, width]; in pieces where the logits are many."""
+    size = max(1, MOST // model.lm_head.weight.shape[0])
+    if len(targets) <= size:
+        return functional.cross_entropy(_logits(model, states), targets)
+
+    def piece(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(_logits(model, part), wanted, reduction="sum")
+
+    total = torch.zeros((), device=states.device)
+    for part, wanted in zip(states.split(size), targets.split(size), strict=True):
+        total = total + checkpoint(piece, part, wanted, use_reentrant=False)
+    return total / len(targets)
 
 
 @torch.no_grad()
@@ -73,10 +98,10 @@ def measure(model: PreTrainedModel, head: DraftHead, rows: Sequence[FlatRow], de
     tokens = verifications = accepted = 0
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
-        batch = padded(part)
+        batch = padded(part, model.device)
         hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
         outputs = head(model, batch.ids, hidden, depth)
-        drafted = [model.lm_head(state).argmax(-1) for state in outputs]
+        drafted = [_logits(model, state).argmax(-1) for state in outputs]
         width = batch.ids.shape[1]
         for number, row in enumerate(part):
             right = [
@@ -111,7 +136,8 @@ class Course(StepCourse):
         while not self.done:
             self.set_rate()
             rng = random.Random(f"{config.seed}/mtp/{self.steps}")
-            batch = padded(rng.sample(list(self._rows), min(config.batch, len(self._rows))))
+            drawn = rng.sample(list(self._rows), min(config.batch, len(self._rows)))
+            batch = padded(drawn, self._policy.device)
             loss, told = head_loss(self._policy, self._head, batch, config.depth, config.decay)
             self.check(loss.item())
             for k, value in enumerate(told, 1):

@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hat_components.data import digest_path, require_path
+from hat_components.model.anymodel import AnyModel
 from hat_components.model.artifact import new_folder
 from hat_components.model.codec import Codec
 from hat_components.model.course import Pace, check_finite, checkpoints_of
 from hat_components.model.folder import TRAINING, load_folder, threads
+from hat_components.model.generate import MicroModel
+from hat_components.model.qwen import check_folder
 from hat_components.model.stages import MODEL, Identity, earlier
 from hat_components.mtp.acceptance import Acceptance
 from hat_components.mtp.config import Config
 from hat_components.mtp.fit import Course, measure
 from hat_components.mtp.head import DraftHead
-from hat_components.mtp.tensors import check_head, put_head, read_head
+from hat_components.mtp.tensors import check_head, fused, put_head, read_head
 from hat_components.rl.config import Config as Rollouts
 from hat_components.rl.reward import Term
 from hat_components.rl.rollouts import Player
@@ -49,9 +52,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         if done is not None:
             return done
         start = Path(inputs["start"])
-        loaded = load_folder(start)
-        policy = loaded.model.eval().requires_grad_(False)
+        loaded = load_folder(start, config.large.dtype if config.large else "float32")
+        device = "cuda" if config.large and torch.cuda.is_available() else "cpu"
+        policy = loaded.model.to(device).eval().requires_grad_(False)
         head, origin = _head(policy, Path(inputs.get("head", start)), "head" in inputs, config.seed)
+        head.to(device)
         learn = _play(config, inputs, loaded.codec, policy, config.sessions, greedy=False)
         tested = _play(config, inputs, loaded.codec, policy, config.held_out, greedy=True)
         before = measure(policy, head, tested, config.depth)
@@ -82,11 +87,13 @@ def _head(policy: PreTrainedModel, folder: Path, wanted: bool, seed: int) -> tup
         for parameter in head.parameters():
             if parameter.dim() > 1:
                 torch.nn.init.normal_(parameter, std=float(policy.config.initializer_range))
+    check_folder(folder)
     tensors = read_head(folder)
     if not tensors:
         if wanted:
             raise InputError("there is no draft head (mtp.*) in it", place=str(folder), cure="leave out the input")
         return head, "fresh"
+    tensors = fused(tensors)
     check_head(tensors, head.shapes(), folder)
     head.take(tensors)
     return head, "carried over"
@@ -111,8 +118,11 @@ def _play(
         temperature=config.temperature,
         call_tokens=config.call_tokens,
         terms={"accuracy": Term()},
+        large=config.large,
     )
-    rows = Player(played, Path(inputs["harness"]), codec, policy, greedy=greedy).play(0, policy).rows
+    kind = AnyModel if config.large else MicroModel
+    player = Player(played, Path(inputs["harness"]), codec, policy, greedy=greedy, policy=kind)
+    rows = player.play(0, policy).rows
     found = [row for row in (rows[::group] if greedy else rows)[:count] if row.sampled()]
     if not found:
         raise InputError("the policy wrote nothing in any session", place=str(inputs["start"]), cure="train it first")
@@ -128,7 +138,7 @@ def _save(
     course: Course,
     facts: Mapping[str, Any],
 ) -> None:
-    tensors = {name: tensor.to(getattr(torch, config.dtype)) for name, tensor in head.tensors().items()}
+    tensors = {name: tensor.cpu().to(getattr(torch, config.dtype)) for name, tensor in head.tensors().items()}
     training = {
         **record,
         "parameters": sum(tensor.numel() for tensor in tensors.values()),

@@ -61,6 +61,29 @@ def check_head(tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[i
         )
 
 
+def fused(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Weights of a mixture's experts that are stored one by one, as transformers has them: `gate_up_proj` [E, 2I, H] and
+    `down_proj` [E, H, I]. Other heads come back as they are."""
+    import torch
+
+    found = dict(tensors)
+    for name in sorted(tensors):
+        head, mark, _ = name.partition(".experts.0.gate_proj.weight")
+        if not mark:
+            continue
+        count = sum(
+            1 for other in tensors if other.startswith(f"{head}.experts.") and other.endswith(".gate_proj.weight")
+        )
+        parts = {
+            kind: [found.pop(f"{head}.experts.{number}.{kind}_proj.weight") for number in range(count)]
+            for kind in ("gate", "up", "down")
+        }
+        both = zip(parts["gate"], parts["up"], strict=True)
+        found[f"{head}.experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in both])
+        found[f"{head}.experts.down_proj"] = torch.stack(parts["down"])
+    return found
+
+
 def put_head(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Put a head into a model folder that nobody else reads yet, in the place of the one it has."""
     from safetensors.torch import load_file, save_file

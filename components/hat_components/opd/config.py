@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from hat_components.large.settings import Large
 from hat_components.model.settings import Settings
 from hat_components.step import StepConfig
 from hat_harness.augment import AugmentPlan, trained_plan
@@ -86,6 +87,8 @@ class Config(StepConfig):
     """Steps between checkpoints; 0 makes none."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the saved weights."""
+    large: Large | None = None
+    """How to train a given Hugging Face model; none: the small one is trained."""
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
@@ -93,7 +96,9 @@ class Config(StepConfig):
             raise ValueError("rows_at_once must divide batch")
         if sum(self.prompts.values()) <= 0 or min(self.prompts.values()) < 0:
             raise ValueError("prompts need shares of 0 and more, and at least one above 0")
-        if self.play and (self.trainer != "plain" or not self.scenario):
+        if self.large and self.endpoint:
+            raise ValueError("a large model is distilled from the input teacher, not from an endpoint")
+        if self.play and not self.large and (self.trainer != "plain" or not self.scenario):
             raise ValueError("sessions need a scenario and trainer plain: TRL's would train what the session added")
         if self.endpoint and (self.trainer, self.divergence, self.temperature) != ("plain", 1.0, 1.0):
             raise ValueError("an endpoint needs trainer plain, divergence 1 and temperature 1")

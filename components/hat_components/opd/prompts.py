@@ -9,7 +9,18 @@ import random
 from collections.abc import Mapping
 
 from hat_components.model.codec import Codec
+from hat_components.model.general import general_words, words_in
+from hat_components.opd.config import Config
+from hat_components.scenarios import load
 from hat_scenarios import general
+
+
+def words_of(config: Config, codec: Codec) -> general.Words:
+    """Words that prompts are written with: none that the scenario holds out."""
+    if not config.scenario:
+        return general_words(codec)
+    scenario = load(config.scenario, config.scenario_settings)
+    return general_words(codec, words_in(scenario.vocabulary(True)) - words_in(scenario.vocabulary(False)))
 
 
 class Prompts:

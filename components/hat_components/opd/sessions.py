@@ -23,17 +23,26 @@ if TYPE_CHECKING:
 class Sessions:
     """Plays the sessions of a step."""
 
-    def __init__(self, config: Config, play: Play, harness: Path, codec: Codec, model: PreTrainedModel) -> None:
+    def __init__(
+        self,
+        config: Config,
+        play: Play,
+        harness: Path,
+        codec: Codec,
+        model: PreTrainedModel,
+        policy: type[MicroModel] = MicroModel,
+    ) -> None:
+        """`policy` is what samples with the model."""
         self._config, self._play, self._codec = config, play, codec
         self._scenario = load(config.scenario, {**config.scenario_settings, **play.settings})
         plan = play.plan if play.states == "augmented" else None
         self._states = States(self._scenario, read_harness(harness), plan, config.seed)
-        self._policy = MicroModel(
+        self._policy = policy(
             model,
             codec,
             temperature=config.temperature,
             seed=config.seed,
-            rows=config.batch,
+            rows=config.large.sampled_at_once if config.large else config.batch,
             cache_tokens=config.batch * int(model.config.max_position_embeddings),
         )
 

@@ -17,17 +17,14 @@ from hat_components.data import digest_path, require_path
 from hat_components.model.codec import Codec
 from hat_components.model.course import Pace, checkpoints_of, finish
 from hat_components.model.folder import load_folder, threads
-from hat_components.model.general import general_words, words_in
 from hat_components.model.stages import Identity, earlier
 from hat_components.model.tokenizer import tokenizer_digest
 from hat_components.opd.config import Config
 from hat_components.opd.course import Course, Teacher, run_plain
-from hat_components.opd.prompts import Prompts
+from hat_components.opd.prompts import Prompts, words_of
 from hat_components.opd.sessions import Sessions
 from hat_components.opd.teacher import ServedTeacher
-from hat_components.scenarios import load
 from hat_components.step import InputError, Progress, StepResult
-from hat_scenarios.general import Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,6 +37,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         raise InputError("both an endpoint and the input 'teacher' were given", place="inputs", cure="give one")
     identity = Identity("opd", config, {name: digest_path(require_path(inputs, name)) for name in names})
     with threads(config.threads):
+        if config.large:
+            from hat_components.large.opd import train
+
+            return train(config, config.large, inputs, identity, out, progress)
         done = earlier(out, identity, progress)
         if done is not None:
             return done
@@ -50,7 +51,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         if config.play:
             prompts = Sessions(config, config.play, Path(inputs["harness"]), loaded.codec, loaded.model)
         else:
-            prompts = Prompts(config.prompts, loaded.codec, _words(config, loaded.codec), config.seed)
+            prompts = Prompts(config.prompts, loaded.codec, words_of(config, loaded.codec), config.seed)
         checkpoints = checkpoints_of(out, identity, Pace.of(config))
         with _teacher(config, inputs, loaded.codec) as teacher:
             course = Course(loaded.model, teacher, loaded.codec, prompts, config, progress, checkpoints)
@@ -78,10 +79,3 @@ def _teacher(config: Config, inputs: Mapping[str, Path], codec: Codec) -> Iterat
             cure="give the base that the student was trained from",
         )
     yield load_folder(folder).model.eval().requires_grad_(False)
-
-
-def _words(config: Config, codec: Codec) -> Words:
-    if not config.scenario:
-        return general_words(codec)
-    scenario = load(config.scenario, config.scenario_settings)
-    return general_words(codec, words_in(scenario.vocabulary(True)) - words_in(scenario.vocabulary(False)))

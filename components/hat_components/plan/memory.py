@@ -1,18 +1,21 @@
 """Memory of each stage on one GPU, by component, and whether it fits.
 
-What is counted, n the GPUs that share the state (FSDP2 full shard, mixed precision as accelerate sets it):
+What is counted, n the GPUs that share the state (FSDP2 full shard, mixed precision as accelerate sets it; 1 in stage mtp,
+which is not sharded):
 
     weights     full: 4 bytes a parameter / n (the copy that the optimiser moves)   LoRA: 2 bytes / n, adapters 4 / n
     gradients   4 bytes a trained parameter / n
     optimiser   8 bytes a trained parameter / n (Adam's two moments)
-    gathered    two layers and the embedding in 16 bits, where n > 1
+    gathered    two layers and the embedding in 16 bits, where n > 1; else the 16-bit copies of what is trained
     activations the input of each layer, and one layer computed again (without checkpointing: every layer)
     logits      a chunk in 32 bits, three times: logits, log-softmax, gradient
-    teacher     2 bytes a parameter / n (full training; under LoRA the teacher is the model without its adapters)
+    teacher     2 bytes a parameter / n: of opd; of rl (for a KL term) when everything is trained, under LoRA it is the model
+                without its adapters
     rollouts    key, value and linear state of the sessions that are sampled side by side
     reserve     1 GiB of CUDA context and libraries, and 5 % of the sum for fragmentation
 
-Estimates but for the counts of parameters; no allocation was measured. Not here: time, other parallelism.
+Weights, gradients, optimiser, teacher and rollouts equal what torch allocates for small models of the classes (tested);
+activations and logits are estimates, and no GPU has been measured. Not here: time, other parallelism.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def needs(plan: TrainPlan, shape: Shape) -> tuple[Need, ...]:
 
 
 def _parts(plan: TrainPlan, shape: Shape, stage: Stage) -> dict[str, float]:
-    gpus, batch = plan.gpu.count, plan.batch
+    gpus, batch = 1 if stage == "mtp" else plan.gpu.count, plan.batch
     full = plan.method.kind == "full" and stage != "mtp"
     # The draft head is one layer of the model and is trained whole; the model below it is frozen.
     trained = shape.total if full else shape.largest_layer if stage == "mtp" else shape.adapters
@@ -71,10 +74,10 @@ def _parts(plan: TrainPlan, shape: Shape, stage: Stage) -> dict[str, float]:
         "weights": (4 * trained + 2 * frozen) / gpus,
         "gradients": 4 * trained / gpus,
         "optimiser": 8 * trained / gpus,
-        "gathered": 2 * (2 * shape.largest_layer + shape.embedding) if gpus > 1 else 0,
+        "gathered": 2 * (2 * shape.largest_layer + shape.embedding) if gpus > 1 else 2 * trained if full else 0,
         "activations": kept,
         "logits": 3 * 4 * batch.rows * min(batch.sequence, batch.logits_chunk) * shape.vocab,
-        "teacher": 2 * shape.total / gpus if stage in ("opd", "rl") and full else 0,
+        "teacher": 2 * shape.total / gpus if stage == "opd" or (stage == "rl" and full) else 0,
         "rollouts": sessions if stage in ("rl", "opd") else 0,
     }
     found = {name: value / GIB for name, value in found.items()}

@@ -35,7 +35,7 @@ class Shape:
     kv_bytes_per_token: int
     """Key and value, 16-bit, over all layers that keep them."""
     state_bytes_per_session: int
-    """State of linear attention, 32-bit, over its layers."""
+    """State of linear attention, 32-bit, and the last inputs of its convolution, 16-bit, over its layers."""
 
 
 def measure(model: Model, method: Method) -> Shape:
@@ -104,8 +104,9 @@ def _state(config: Any) -> int:
     linear = sum(kind == "linear_attention" for kind in _kinds(config))
     if not linear:
         return 0
-    heads = config.linear_num_value_heads
-    return int(linear * heads * config.linear_key_head_dim * config.linear_value_head_dim * 4)
+    heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
+    channels = 2 * config.linear_num_key_heads * keys + heads * values
+    return int(linear * (heads * keys * values * 4 + channels * config.linear_conv_kernel_dim * 2))
 
 
 def _head(config: Any) -> int:

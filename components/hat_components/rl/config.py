@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from hat_components.large.settings import Large
 from hat_components.rl.reward import Term, check_terms
 from hat_components.step import StepConfig
 from hat_harness.augment import AugmentPlan, training_plan
@@ -82,6 +83,8 @@ class Config(StepConfig):
     """Steps between checkpoints; 0 makes none."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the saved weights."""
+    large: Large | None = None
+    """How to train a given Hugging Face model; none: the small one is trained."""
 
     @model_validator(mode="after")
     def _fits(self) -> Config:

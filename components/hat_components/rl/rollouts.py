@@ -51,21 +51,28 @@ class Player:
     """Plays rollouts with a policy."""
 
     def __init__(
-        self, config: Config, harness: Path, codec: Codec, model: PreTrainedModel, greedy: bool = False
+        self,
+        config: Config,
+        harness: Path,
+        codec: Codec,
+        model: PreTrainedModel,
+        greedy: bool = False,
+        policy: type[MicroModel] = MicroModel,
     ) -> None:
-        """`greedy` plays without chance, whatever the config's temperature."""
-        self._config, self._codec = config, codec
+        """`greedy` plays without chance, whatever the config's temperature; `policy` is what samples with the model."""
+        self._config, self._codec, self._make = config, codec, policy
+        self._at_once = config.large.sampled_at_once if config.large else 0
         self._scenario = load(config.scenario, config.settings)
         plan = config.plan if config.states == "augmented" else None
         self._harness = read_harness(harness)
         self._states = States(self._scenario, self._harness, plan, config.seed)
         rollouts = config.groups * config.group
-        self._policy = MicroModel(
+        self._policy = policy(
             model,
             codec,
             temperature=0.0 if greedy else config.temperature,
             seed=config.seed,
-            rows=rollouts,
+            rows=self._at_once or rollouts,
             cache_tokens=rollouts * int(model.config.max_position_embeddings),  # no context is ever encoded anew
         )
 
@@ -111,11 +118,11 @@ class Player:
         config = self._config
         items = list(self._scenario.items(config.seed, "dev", config.score_items, config.turns))
         states = States(self._scenario, self._harness, None, config.seed)
-        policy = MicroModel(
+        policy = self._make(
             model,
             self._codec,
             temperature=0.0,
-            rows=len(items),
+            rows=self._at_once or len(items),
             cache_tokens=len(items) * int(model.config.max_position_embeddings),
         )
         cases = [(item, states.of(item)) for item in items]

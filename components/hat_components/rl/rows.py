@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hat_components.model.codec import Codec, with_tools
+from hat_components.model.codec import Codec
 from hat_harness.events import Message, ModelOutput
 from hat_harness.trace import Trace, sampled
 
@@ -53,7 +53,7 @@ def flat_row(trace: Trace, codec: Codec) -> FlatRow:
 def _segment_row(trace: Trace, index: int, outputs: dict[int, ModelOutput], codec: Codec) -> FlatRow:
     segment = trace.segments[index]
     places = sorted(outputs)
-    prompt = codec.encode_prefix(with_tools(segment.messages[: places[0]], segment.tools))
+    prompt = codec.encode_prefix(segment.messages[: places[0]], segment.tools)
     completion: list[int] = []
     mask: list[int] = []
     logprobs: list[float] = []

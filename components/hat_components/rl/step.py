@@ -26,6 +26,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     given = {name: digest_path(require_path(inputs, name)) for name in ("start", "harness")}
     identity = Identity("rl", config, given)
     with threads(config.threads):
+        if config.large:
+            from hat_components.large.rl import train
+
+            return train(config, config.large, inputs, identity, out, progress)
         done = earlier(out, identity, progress)
         if done is not None:
             return done

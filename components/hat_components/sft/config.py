@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hat_components.large.settings import Large
 from hat_components.model.settings import FitConfig
 from hat_components.step import StepConfig
 from hat_scenarios.general import Kind
@@ -35,3 +36,5 @@ class Config(StepConfig):
     """Longest row in tokens; what is longer is cut off and counted in a warning."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the saved weights."""
+    large: Large | None = None
+    """How to train a given Hugging Face model; none: the small one is trained."""

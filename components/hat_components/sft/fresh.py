@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hat_components.model.batches import Draw
-from hat_components.model.codec import Codec, Row, with_tools
+from hat_components.model.codec import Codec, Row
 from hat_components.scenarios import load
 from hat_components.sessions import States, play_scored, read_harness, training_messages
 from hat_components.step import InputError
@@ -73,7 +73,7 @@ def fresh_rows(spec: StreamSpec, harness: Path, codec: Codec) -> Draw:
             played = next(play_scored(scenario, [(item, states.of(item))], None, label=spec.arm, count=count))
             if played.perfect:
                 segments = played.trace.segments
-                rows = [codec.row(with_tools(training_messages(segment), segment.tools)) for segment in segments]
+                rows = [codec.row(training_messages(segment), segment.tools) for segment in segments]
                 return [row for row in rows if row.supervised()]
         raise InputError(
             f"{TRIES} sessions in a row were not played right",
