@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import secrets
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,7 @@ from starlette.applications import Starlette
 
 from hat_harness.errors import PlatformError
 from hat_registry.client import Client
+from hat_registry.settings import secret_url
 from hat_registry.store.database import Database
 from hat_serving.experiment.events import Events
 from hat_serving.gateway.admin import Admin
@@ -44,6 +46,8 @@ from hat_serving.gateway.upstream import Engine, Engines
 from hat_serving.gateway.usage import UsageWriter
 
 log = logging.getLogger("hatstack.gateway")
+DATABASE = "HATSTACK_GATEWAY_DATABASE_URL"
+"""Holds the database's URL, or `…_FILE` names a file that does: a command line is seen by every user of the machine."""
 FOLLOW_S = 0.5
 """How often a replica looks for a new steering."""
 TEND_S = 5.0
@@ -69,7 +73,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pointer", default="production")
     parser.add_argument("--tools", default="", help="address of an MCP server for all tools")
     parser.add_argument("--bindings", type=Path, help="bindings.yaml, instead of --tools")
-    parser.add_argument("--database", default="", help="SQLAlchemy URL; by default a file in the data folder")
+    parser.add_argument(
+        "--database",
+        default="",
+        help=f"SQLAlchemy URL; with a password: {DATABASE} instead; else a file in the data folder",
+    )
     parser.add_argument(
         "--token-hashes", type=Path, help="file with the SHA-256 (hex) of each bearer token, one a line"
     )
@@ -92,6 +100,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8710)
     given = parser.parse_args()
+    given.database = secret_url(given.database, DATABASE)
     if bool(given.harness) == bool(given.registry):
         parser.error("give either --harness NAME=FOLDER or --registry URL")
     if any("=" not in one for one in given.harness):
@@ -267,4 +276,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PlatformError as error:
+        sys.exit(f"error: {error}")
