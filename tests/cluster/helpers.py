@@ -17,7 +17,7 @@ KSERVE = "serving.kserve.io/v1beta1"
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 
 
-def until(fact: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
+def until(fact: Callable[[], T | None], what: str, seconds: float = 120.0) -> T:
     """Asks until the answer is true and returns it. The limit only ends a wait that is lost."""
     deadline = time.monotonic() + seconds
     while not (answer := fact()):
@@ -77,6 +77,19 @@ def answers(
             else:
                 bad[answer.status] += 1
     return good, bad
+
+
+def exact(gateway: str, host: str, wanted: dict[str, int]) -> bool:
+    """Whether as many requests are split exactly so.
+
+    Three tries: the gateway counts anew when an endpoint comes or goes while they are sent.
+    """
+    for _ in range(3):
+        good, bad = answers(gateway, host, sum(wanted.values()))
+        assert not bad, bad
+        if good == wanted:
+            return True
+    return False
 
 
 def runtime(name: str = "test-sglang", gpus: int = 1) -> Manifest:

@@ -32,7 +32,9 @@ def status(kube: Kube, namespace: str, name: str = "chat-v2") -> dict[str, Any]:
     return (found or {}).get("status") or {}
 
 
-def until_phase(kube: Kube, namespace: str, *phases: str, name: str = "chat-v2", seconds: float = 60) -> dict[str, Any]:
+def until_phase(
+    kube: Kube, namespace: str, *phases: str, name: str = "chat-v2", seconds: float = 120
+) -> dict[str, Any]:
     """Waits for a phase; when it never comes the assertion shows the last status."""
     last: dict[str, Any] = {}
 
