@@ -7,7 +7,7 @@ import pytest
 from hat_serving.canary.errors import ClusterError
 from hat_serving.canary.kube import Kube
 from tests.cluster.controlplane.cluster import Cluster
-from tests.cluster.helpers import GATEWAY_API, KSERVE, answers, condition, runtime, service, until
+from tests.cluster.helpers import GATEWAY_API, KSERVE, answers, condition, exact, runtime, service, until
 
 pytestmark = pytest.mark.cluster
 
@@ -29,9 +29,7 @@ def test_a_service_gets_ready_and_a_written_split_is_exact(kube: Kube, cluster: 
     change = [{"op": "replace", "path": "/spec/rules/0/backendRefs", "value": refs}]
     kube.patch(GATEWAY_API, "HTTPRoute", "chat", namespace, change)
     until(lambda: answers(cluster.gateway, host, 20)[0]["s3://models/v2"] == 2, "the gateway has the weights")
-    good, bad = answers(cluster.gateway, host, 200)
-    assert good == {"s3://models/v1": 180, "s3://models/v2": 20}
-    assert not bad
+    assert exact(cluster.gateway, host, {"s3://models/v1": 180, "s3://models/v2": 20})
 
 
 def test_kserves_webhook_refuses_what_it_cannot_split(kube: Kube, namespace: str) -> None:
