@@ -77,8 +77,11 @@ def start(
     output: Output = None,
 ) -> None:
     """Start a rollout; the same one again changes nothing."""
+    from dataclasses import asdict
+
     from hat_serving.canary import control
     from hat_serving.canary.spec import read_spec
+    from hat_serving.canary.ways import ways_back
 
     manifest = read_manifest(file)
     metadata = manifest["metadata"]
@@ -87,11 +90,14 @@ def start(
     changed = control.start(objects(kubeconfig, context, rollouts), manifest, dry_run=dry_run)
     place = f"{metadata['namespace']}/{metadata['name']}"
     said = "would start" if dry_run and changed else "started" if changed else "runs already:"
-    emit(
-        {"name": metadata["name"], "namespace": metadata["namespace"], "changed": changed and not dry_run},
+    ways = ways_back(spec)
+    told = {"name": metadata["name"], "namespace": metadata["namespace"], "changed": changed and not dry_run}
+    text = [
         f"{said} {place}: {spec.release} in {len(spec.steps)} steps; hat canary status {metadata['name']} "
         f"-n {metadata['namespace']}",
-    )
+        *(f"way back {way.when}: {way.how}; {way.cost}" for way in ways),
+    ]
+    emit({**told, "ways_back": [asdict(way) for way in ways]}, "\n".join(text))
 
 
 @app.command("status")

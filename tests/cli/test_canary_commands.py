@@ -73,8 +73,10 @@ def test_what_render_writes_is_a_rollout_that_start_takes(hat: Hat, tmp_path: Pa
     assert [step.describe() for step in spec.steps] == ["setWeight 10", "pause 3600s", "setWeight 50", "pause 3600s"]
     argv = ("canary", "start", tmp_path / "r.yaml", "--rollouts", tmp_path / "f", "--output=json")
     assert hat(*argv, "--dry-run").json()["changed"] is False
+    ways = hat(*argv, "--dry-run").json()["ways_back"]
+    assert [way["how"] for way in ways] == ["abort", "a rollout of the old version"]
     assert not (tmp_path / "f" / "default").exists()
-    assert hat(*argv).json() == {"name": "chat-v8", "namespace": "default", "changed": True}
+    assert hat(*argv).json() == {"name": "chat-v8", "namespace": "default", "changed": True, "ways_back": ways}
     assert hat(*argv).json()["changed"] is False
 
 

@@ -1,7 +1,7 @@
-"""The README of a chart, made from its Chart.yaml and the comments of its values.yaml.
+"""The README of a chart, made from its Chart.yaml and the comments of its values.yaml, and a snapshot of what it renders.
 
-`python -m tests.cluster.chart_docs` writes both; a test keeps them equal to the values. A comment that begins with `# --`
-describes the key below it and goes on over the comment lines that follow.
+`python -m tests.cluster.chart_docs` writes both for each chart; tests keep them equal to the values and the templates. A
+comment that begins with `# --` describes the key below it and goes on over the comment lines that follow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.charts import CHARTS, folder
+from tests.cluster.charts import CHARTS, folder, render, values
+
+SNAPSHOTS = Path(__file__).with_name("snapshots")
 
 
 def readme(chart: str) -> str:
@@ -41,6 +43,14 @@ def readme(chart: str) -> str:
         *rows,
     ]
     return "\n".join(lines) + "\n"
+
+
+def snapshot(chart: str) -> str:
+    """Every object of the scenario `default`, so that a change of the templates is seen as what a cluster would get."""
+    made = [entry for entry in render(chart, values(chart, "default")) if entry["kind"] != "CustomResourceDefinition"]
+    made.sort(key=lambda entry: (entry["kind"], entry["metadata"]["name"]))
+    note = "# Made by `python -m tests.cluster.chart_docs`: look at its diff.\n"
+    return note + yaml.safe_dump_all(made, sort_keys=True, width=130)
 
 
 def described(file: Path) -> Iterator[tuple[str, str, str]]:
@@ -80,9 +90,10 @@ def _comments(text: str) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Writes the pages."""
+    """Writes the pages and the snapshots."""
     for chart in CHARTS:
         (folder(chart) / "README.md").write_text(readme(chart))
+        (SNAPSHOTS / f"{chart}.yaml").write_text(snapshot(chart))
 
 
 if __name__ == "__main__":

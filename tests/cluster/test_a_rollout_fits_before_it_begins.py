@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from hat_serving.canary.capacity import Need, Node, accelerators, free_nodes, needs_of_service, place
 from hat_serving.canary.lease import Seen, decide
+from hat_serving.canary.spec import read_spec
+from hat_serving.canary.ways import ways_back
 
 H20 = "NVIDIA-H20"
 
@@ -94,3 +96,25 @@ def test_a_holder_that_renews_in_time_is_never_replaced(beats: list[float]) -> N
         now += beat
         action, seen = decide(lease("other", str(number)), "me", seen, now)
         assert action == "wait"
+
+
+CANARY = {"name": "v2", "storageUri": "s3://m/v2"}
+
+
+@pytest.mark.parametrize(
+    ("target", "before", "after"),
+    [
+        ({"backend": "httproute", "inferenceService": "chat", "canary": CANARY}, "seconds", "a cold start"),
+        ({"backend": "httproute", "route": "r", "stableService": "a", "canaryService": "b"}, "seconds", "while a and"),
+        ({"backend": "isvc-canary", "inferenceService": "chat", "canary": CANARY}, "seconds", "a cold start"),
+        ({"backend": "knative", "inferenceService": "chat", "canary": CANARY}, "seconds", "the old revision"),
+        ({"backend": "llmisvc", "stable": "a", "canaryMember": "b"}, "up to 15 seconds", "member a is stopped"),
+        ({"backend": "gateway", "url": "http://g", "deployment": "live"}, "seconds", "at their next message"),
+    ],
+)
+def test_each_way_back_has_its_price(target: dict[str, Any], before: str, after: str) -> None:
+    spec = read_spec({"release": "r", "target": target, "steps": [{"setWeight": 5}], "soak": "60s"})
+    early, soak, late = ways_back(spec)
+    assert early.cost.startswith(before)
+    assert "60 s at 100 %" in soak.when
+    assert after in late.cost

@@ -50,6 +50,12 @@ def unknown(chosen: Any, schema: dict[str, Any], at: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("chart", CHARTS)
+def test_what_a_cluster_gets_changes_only_in_sight(chart: str) -> None:
+    kept = (chart_docs.SNAPSHOTS / f"{chart}.yaml").read_text()
+    assert kept == chart_docs.snapshot(chart), "run python -m tests.cluster.chart_docs and look at the diff"
+
+
+@pytest.mark.parametrize("chart", CHARTS)
 def test_the_readme_is_made_from_the_values_and_names_them_all(chart: str) -> None:
     page = (folder(chart) / "README.md").read_text()
     assert page == chart_docs.readme(chart), "run python -m tests.cluster.chart_docs"
