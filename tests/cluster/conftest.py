@@ -7,7 +7,7 @@ from hypothesis import settings
 
 from hat_serving.canary.kube import Kube
 from tests.cluster.controlplane.cluster import Cluster
-from tests.cluster.controlplane.fixture import cluster, controller, kube, namespace, workflows
+from tests.cluster.controlplane.fixture import cluster, controller, kube, namespace, stop_after, workflows
 from tests.cluster.helpers import answers, runtime, service, until, until_serving
 
 __all__ = ["cluster", "controller", "kube", "namespace", "workflows"]
@@ -15,6 +15,12 @@ __all__ = ["cluster", "controller", "kube", "namespace", "workflows"]
 # Time decides no test, and the same examples are tried everywhere.
 settings.register_profile("cluster", deadline=None, derandomize=True)
 settings.load_profile("cluster")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """After the test's own fixtures."""
+    stop_after(item)
 
 
 @pytest.fixture

@@ -101,7 +101,8 @@ class Cluster:
 
     def stop(self) -> None:
         """Ends every process of the cluster and removes its folder (`HATSTACK_KEEP_CLUSTER=1` keeps the folder)."""
-        stop(self.process.pid, self.process.wait)
+        if self.process.poll() is None:
+            stop(self.process.pid, self.process.wait)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):

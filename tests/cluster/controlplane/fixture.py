@@ -2,7 +2,7 @@
 
     controller  the canary controller, installed by its chart
     workflows   a Cluster with Argo Workflows, for one test module
-    cluster     a running Cluster; stopped at the end of the session, whatever happened
+    cluster     a running Cluster; stopped after the last test that uses it, whatever happened
     kube        the official client's connection to it, with all rights
     namespace   a fresh namespace, deleted after the test (the deletion is not waited for)
 
@@ -20,6 +20,17 @@ from hat_serving.canary.kube import Kube
 from tests.cluster.controlplane.cluster import REPOSITORY, Cluster
 from tests.cluster.controlplane.errors import ControlPlaneError
 
+RUNNING: list[Cluster] = []
+"""The session's cluster, while it runs."""
+
+
+def stop_after(item: pytest.Item) -> None:
+    """Ends the session's cluster with the last test that uses it: those that follow have the machine to themselves."""
+    users = (one for one in reversed(item.session.items) if "cluster" in getattr(one, "fixturenames", ()))
+    if next(users, None) is item:
+        while RUNNING:
+            RUNNING.pop().stop()
+
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
@@ -30,6 +41,7 @@ def cluster() -> Iterator[Cluster]:
         why = str(error)
     if running is None:
         pytest.fail(why, pytrace=False)
+    RUNNING.append(running)
     yield running
     running.stop()
 
