@@ -52,9 +52,10 @@ deps: ## System packages that the tests use (Debian, as root); elsewhere says wh
 	@sh tests/deps.sh
 
 ##@ Check it
-# CLUSTER=1 takes the quick ones of the cluster tests into the default set where they can run: they need Go once, to build.
+# The quick ones of the cluster tests belong to the default set where they can run: they need Go once, to build. CLUSTER= leaves them out.
+CLUSTER ?= 1
 # SGLANG=1 takes the tests on the real SGLang in, where its environment (9.5 GB, a minute) is or can be made.
-test: deps setup-dev lint ## Every test of the default set; CLUSTER=1 with a real Kubernetes, SGLANG=1 with the real SGLang
+test: deps setup-dev lint ## Every test of the default set, on a real Kubernetes too (CLUSTER= without); SGLANG=1 with the real SGLang
 	@marks="not matrix"; \
 	if [ -n "$(CLUSTER)" ] && $(BIN)/python -m tests.cluster.controlplane can; then $(BIN)/python -m tests.cluster.controlplane build || exit 1; \
 	else marks="$$marks and not cluster"; fi; \
@@ -63,7 +64,10 @@ test: deps setup-dev lint ## Every test of the default set; CLUSTER=1 with a rea
 
 test-all: deps setup-dev lint ## The slower matrices too
 	@sh tests/deps.sh buildah debootstrap
-	$(BIN)/python -m pytest
+	@marks=""; \
+	if $(BIN)/python -m tests.cluster.controlplane can; then $(BIN)/python -m tests.cluster.controlplane build || exit 1; \
+	else marks="not cluster"; fi; \
+	$(BIN)/python -m pytest -m "$$marks"
 
 test-cluster: deps setup-dev control-plane ## The tests on a real Kubernetes with KServe (needs Go 1.25 for the build)
 	$(BIN)/python -m pytest -m "cluster and not matrix"
