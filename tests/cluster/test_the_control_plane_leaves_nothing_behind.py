@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.controlplane import build
+from tests.cluster.controlplane import able, build
 from tests.cluster.controlplane.cluster import REPOSITORY
-from tests.cluster.controlplane.errors import NotBuiltError
+from tests.cluster.controlplane.errors import ControlPlaneError, NotBuiltError
 from tests.cluster.helpers import until
 
 STARTER = """
@@ -38,6 +40,55 @@ def test_a_build_is_named_by_its_module_files(monkeypatch: pytest.MonkeyPatch, t
     assert build.key() == before
     (tmp_path / "go.sum").write_text("changed")
     assert build.key() != before
+
+
+@pytest.fixture
+def go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Puts a `go` of one's own first, and an empty cache; `unshare` and `ip` stay reachable."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin")
+
+    def put(script: str) -> None:
+        program = tmp_path / "bin" / "go"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    return put
+
+
+def test_a_build_that_takes_too_long_is_ended_with_all_it_started(
+    go: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    go(f"sleep 600 & echo $! > {tmp_path}/child; wait")
+    monkeypatch.setenv("HATSTACK_BUILD_MINUTES", "0.01")
+    with pytest.raises(ControlPlaneError, match="not done in time"):
+        build.build()
+    child = (tmp_path / "child").read_text().strip()
+    until(lambda: not _alive(child), "what it started is gone")
+    assert not (build.cache_root() / build.key()).exists()
+
+
+def test_a_build_that_fails_says_what_go_said_and_leaves_no_finished_folder(go: Callable[[str], None]) -> None:
+    go("echo 'module lookup disabled' >&2; exit 1")
+    with pytest.raises(ControlPlaneError, match="module lookup disabled"):
+        build.build()
+    assert not (build.cache_root() / build.key()).exists()
+
+
+def test_a_second_build_waits_for_the_first_and_not_for_ever(go: Callable[[str], None]) -> None:
+    go("exit 1")
+    with (
+        build.only_one(time.monotonic() + 1),
+        pytest.raises(ControlPlaneError, match="another build took too long"),
+        build.only_one(time.monotonic()),
+    ):
+        pass
+
+
+def test_a_machine_that_cannot_build_says_why(go: Callable[[str], None]) -> None:
+    go("echo go version go1.20.1 linux/amd64")
+    assert "older than" in able.unbuildable()
 
 
 def test_go_mod_names_no_host_to_fetch_from() -> None:
@@ -71,3 +122,10 @@ def _processes_of(folder: str) -> list[str]:
         if folder in line:
             found.append(line)
     return found
+
+
+def _alive(pid: str) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

@@ -42,7 +42,7 @@ def lacking() -> str:
         )
         if done.returncode:
             return f"namespaces of this machine cannot do what pods need: {' '.join(done.stderr.split())[:300]}"
-        return "" if built() else _unbuildable()
+        return "" if built() else unbuildable()
     except (ControlPlaneError, subprocess.TimeoutExpired) as error:
         return str(error)
 
@@ -53,7 +53,8 @@ def built() -> bool:
     return manifests.place(root / build.key()).is_dir() and (root / argo_build.key()).is_dir()
 
 
-def _unbuildable() -> str:
+def unbuildable() -> str:
+    """What stands in the way of building what is not built; empty when nothing does."""
     not_built = "the programs of the control plane are not built, and"
     if shutil.which("go") is None:
         return f"{not_built} there is no `go` to build them: install Go 1.25 or newer"
