@@ -9,6 +9,7 @@ from typing import Any
 import helm_python
 import yaml
 
+from hat_serving.canary.kube import Kube
 from tests.cluster.controlplane.cluster import REPOSITORY
 
 Manifest = dict[str, Any]
@@ -51,3 +52,19 @@ def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
     for entry in manifests:
         if entry["kind"] in ("Deployment", "StatefulSet", "DaemonSet", "Job"):
             yield entry["metadata"]["name"], entry["spec"]["template"]
+
+
+def rights(kube: Kube, account: str) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) that the chart's roles give an account, as the API server holds them."""
+    given = set()
+    for kind in ("ClusterRole", "Role"):
+        for entry in kube.list("rbac.authorization.k8s.io/v1", kind):
+            if account in entry["metadata"]["name"] and entry["metadata"]["name"].startswith("hatstack"):
+                given |= {
+                    (group, resource, verb)
+                    for rule in entry["rules"]
+                    for group in rule["apiGroups"]
+                    for resource in rule["resources"]
+                    for verb in rule["verbs"]
+                }
+    return given

@@ -11,7 +11,7 @@ import urllib3
 
 from hat_serving.canary.errors import ClusterError
 from hat_serving.canary.kube import Kube
-from tests.cluster.charts import OPERATOR, folder, pods, render, scenarios, values
+from tests.cluster.charts import OPERATOR, folder, pods, render, rights, scenarios, values
 from tests.cluster.controlplane.cluster import REPOSITORY, Cluster
 from tests.cluster.helpers import answers, state, until, until_serving
 
@@ -88,22 +88,6 @@ def test_the_controller_may_do_what_it_does_and_nothing_else(kube: Kube, control
         assert not may(verb, group, resource), f"{verb} {resource}"
     with pytest.raises(ClusterError, match="forbidden"):
         theirs.list("v1", "Secret", "kserve")
-
-
-def rights(kube: Kube, account: str) -> set[tuple[str, str, str]]:
-    """(group, resource, verb) that the chart's roles give an account, as the API server holds them."""
-    given = set()
-    for kind in ("ClusterRole", "Role"):
-        for entry in kube.list("rbac.authorization.k8s.io/v1", kind):
-            if account in entry["metadata"]["name"] and entry["metadata"]["name"].startswith("hatstack"):
-                given |= {
-                    (group, resource, verb)
-                    for rule in entry["rules"]
-                    for group in rule["apiGroups"]
-                    for resource in rule["resources"]
-                    for verb in rule["verbs"]
-                }
-    return given
 
 
 def test_every_verb_of_the_controller_is_needed_and_none_is_missing(

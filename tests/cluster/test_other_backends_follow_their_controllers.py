@@ -22,7 +22,7 @@ from hat_serving.canary.backends.routes import GATEWAY_API, not_in_force, percen
 from hat_serving.canary.errors import BackendError, ClusterError
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.spec import LlmGroupTarget, read_spec
-from tests.cluster.charts import folder
+from tests.cluster.charts import folder, rights
 from tests.cluster.controlplane.cluster import Cluster
 from tests.cluster.helpers import KSERVE, answers, pod, runtime, service, state, until
 from tests.cluster.rollouts import rollout, until_phase
@@ -348,6 +348,9 @@ def test_a_rollout_hands_a_group_over_to_a_member_of_the_chart(llm_cluster: Clus
     done = until_phase(kube, namespace, "Healthy", "Degraded", seconds=240)
     assert done["reason"] == "Promoted", done
     assert by_path(llm_cluster.gateway, 20, namespace) == {"s3://models/llm-new": 20}
+    asked = [entry for entry in llm_cluster.audit() if entry["user"]["username"].endswith(":hatstack-canary")]
+    used = {entry["verb"] for entry in asked if entry.get("objectRef", {}).get("resource") == "llminferenceservices"}
+    assert used == {verb for _, resource, verb in rights(kube, "canary") if resource == "llminferenceservices"}
 
 
 CONTROLLER = {"console": {"enabled": False}, "controller": {"interval": 0.5, "leaseSeconds": 3, "replicas": 1}}
