@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from hat_serving.canary.capacity import Need, Node, accelerators, free_nodes, needs_of_service, place
 from hat_serving.canary.lease import Seen, decide
+from hat_serving.canary.preflight import preflight
 from hat_serving.canary.spec import read_spec
 from hat_serving.canary.ways import ways_back
 
@@ -118,3 +120,57 @@ def test_each_way_back_has_its_price(target: dict[str, Any], before: str, after:
     assert early.cost.startswith(before)
     assert "60 s at 100 %" in soak.when
     assert after in late.cost
+
+
+class Store:
+    """An API server that holds just these objects, by kind and name."""
+
+    def __init__(self, *objects: dict[str, Any]) -> None:
+        self.objects = objects
+
+    def get(self, _api: str, kind: str, name: str, _namespace: str = "") -> dict[str, Any] | None:
+        found = (one for one in self.objects if (one["kind"], one["metadata"]["name"]) == (kind, name))
+        return next(found, None)
+
+    def list(self, _api: str, kind: str, _namespace: str = "", **_query: str) -> list[dict[str, Any]]:
+        return [one for one in self.objects if one["kind"] == kind]
+
+
+def member(name: str, *, group: str = "chat", gpus: int = 1, stop: str = "false") -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    spec = {"model": {"name": "chat"}, "replicas": 2, "router": {"route": {"group": group, "weight": 1}}}
+    metadata = {"name": name, "annotations": {"serving.kserve.io/stop": stop}}
+    return {
+        "kind": "LLMInferenceService",
+        "metadata": metadata,
+        "spec": {**spec, "template": {"containers": [container]}},
+    }
+
+
+def ground() -> tuple[dict[str, Any], ...]:
+    """A node with 8 GPUs, and KServe on a Gateway that was accepted."""
+    ready = [{"type": "Ready", "status": "True"}]
+    node = {"kind": "Node", "metadata": {"name": "n", "labels": {}}, "spec": {},
+            "status": {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": ready}}  # fmt: skip
+    settings = {"ingress": json.dumps({"enableGatewayApi": True, "kserveIngressGateway": "kserve/g"})}
+    config = {"kind": "ConfigMap", "metadata": {"name": "inferenceservice-config"}, "data": settings}
+    accepted = {"conditions": [{"type": "Accepted", "status": "True"}]}
+    return node, config, {"kind": "Gateway", "metadata": {"name": "g"}, "status": accepted}
+
+
+@pytest.mark.parametrize(
+    ("members", "codes"),
+    [
+        ([member("a"), member("b")], set()),
+        ([member("a")], {"NoMember"}),
+        ([member("a"), member("b", group="other")], {"NotOneGroup"}),
+        ([member("a"), member("b", gpus=4, stop="true")], set()),
+        ([member("a"), member("b", gpus=5, stop="true")], {"NoCapacity"}),
+        ([member("a"), member("b", gpus=5)], set()),
+    ],
+)
+def test_a_route_group_is_looked_at_before_it_is_split(members: list[dict[str, Any]], codes: set[str]) -> None:
+    target = {"backend": "llmisvc", "stable": "a", "canaryMember": "b"}
+    spec = read_spec({"release": "sha256:" + "1" * 64, "target": target, "steps": [{"setWeight": 5}]})
+    found = preflight(spec, Store(*ground(), *members), "live", "r", None)  # type: ignore[arg-type]  # it only reads
+    assert {finding.code for finding in found} == codes

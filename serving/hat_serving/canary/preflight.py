@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hat_serving.canary import capacity
+from hat_serving.canary.backends.llmisvc import LLM, stopped
 from hat_serving.canary.backends.routes import GATEWAY_API
 from hat_serving.canary.errors import ClusterError, MetricsError
 from hat_serving.canary.kube import Manifest, Objects
@@ -73,7 +74,12 @@ def _checks(
     if isinstance(target, HttpRouteTarget) and target.inference_service is None:
         return [*checks, lambda: _plain(target, kube, namespace)]
     if isinstance(target, LlmGroupTarget):
-        return [*checks, lambda: _group(target, kube, namespace)]
+        return [
+            *checks,
+            lambda: _group(target, kube, namespace),
+            lambda: gateway_api(kube),
+            lambda: _member_fits(target, kube, namespace),
+        ]
     if isinstance(target, HttpRouteTarget | IsvcCanaryTarget | KnativeTarget):
         service, canary = target.inference_service or "", target.canary
         assert canary is not None
@@ -152,7 +158,7 @@ def _plain(target: HttpRouteTarget, kube: Objects, namespace: str) -> Iterator[F
 def _group(target: LlmGroupTarget, kube: Objects, namespace: str) -> Iterator[Finding]:
     groups = {}
     for name in (target.stable, target.canary_member):
-        member = kube.get("serving.kserve.io/v1alpha2", "LLMInferenceService", name, namespace)
+        member = kube.get(LLM, "LLMInferenceService", name, namespace)
         if member is None:
             yield Finding("NoMember", "error", f"LLMInferenceService {name} does not exist", "apply both members first")
             continue
@@ -163,6 +169,20 @@ def _group(target: LlmGroupTarget, kube: Objects, namespace: str) -> Iterator[Fi
         yield Finding(
             "NotOneGroup", "error", f"the members do not share a route group and a model name: {groups}", cure
         )
+
+
+def _member_fits(target: LlmGroupTarget, kube: Objects, namespace: str) -> Iterator[Finding]:
+    """A stopped member has no pods yet; those of a running one have their place already."""
+    member = kube.get(LLM, "LLMInferenceService", target.canary_member, namespace)
+    if member is None or not stopped(member):
+        return
+    template = member["spec"].get("template") or {}
+    product = (template.get("nodeSelector") or {}).get(capacity.PRODUCT, "")
+    pods, each = int(member["spec"].get("replicas") or 1), capacity.accelerators(template)
+    nodes = capacity.free_nodes(kube.list("v1", "Node"), kube.list("v1", "Pod"))
+    placement = capacity.place(capacity.Need("canary starts", pods, each, product), nodes)
+    if not placement.fits:
+        yield Finding("NoCapacity", "error", placement.advice(), "or fewer replicas of the member")
 
 
 def _service(kube: Objects, namespace: str, name: str, canary: Canary, mode: str) -> Iterator[Finding]:
