@@ -14,7 +14,11 @@ from pathlib import Path
 from hat_harness.errors import Kind, PlatformError
 
 PACKAGE = Path(__file__).resolve().parent
-CHECKOUT = {"harnesses": "harness-registry/harnesses", "profiles": "pipelines/profiles"}
+CHECKOUT = {
+    "harnesses": "harness-registry/harnesses",
+    "profiles": "pipelines/profiles",
+    "serving-profiles": "serving/profiles",
+}
 
 
 class NotShippedError(PlatformError):
@@ -24,7 +28,7 @@ class NotShippedError(PlatformError):
 
 
 def shipped(what: str) -> Path:
-    """Folder of the shipped `harnesses` or `profiles`."""
+    """Folder of the shipped `harnesses`, `profiles` or `serving-profiles`."""
     checkout = PACKAGE.parent / CHECKOUT[what]
     return checkout if checkout.is_dir() else PACKAGE / "_data" / what
 
@@ -39,6 +43,11 @@ def harness(name: str) -> Path:
 def profile(name: str) -> Path:
     """A profile by path or by the name of a shipped one."""
     return _find("profile", name, {path.stem: path for path in shipped("profiles").glob("*.yaml")})
+
+
+def serving_profile(name: str) -> Path:
+    """A serving profile by path or by the name of a shipped one."""
+    return _find("serving profile", name, {path.stem: path for path in shipped("serving-profiles").glob("*.yaml")})
 
 
 def runs_dir(given: Path | None = None) -> Path:

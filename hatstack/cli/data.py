@@ -186,10 +186,13 @@ def _from_mlflow(uri: str, viewer: str, ids: set[str], digests: set[str], dry_ru
 def _from_gateway(gateway: Path, viewer: str | None, dry_run: bool) -> dict[str, Any]:
     """What goes from a gateway's stores."""
     if viewer is None:
+        from dataclasses import asdict
+
         from hat_serving.gateway.retention import Retention, expire
 
         old = expire(gateway, Retention.of(gateway), dry_run=dry_run)
-        return {"conversations": old.conversations, "traces": dict.fromkeys(old.traces, "all")}
+        rows = {name: count for name, count in asdict(old.experiments).items() if count}
+        return {"conversations": old.conversations, "traces": dict.fromkeys(old.traces, "all"), "experiments": rows}
     from hat_serving.gateway.__main__ import pseudonym_key
     from hat_serving.gateway.erase import erase_viewer as erase_from_gateway
 

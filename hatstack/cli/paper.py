@@ -20,6 +20,12 @@ def paper(root: Path, item: str | None, harness: str, profile: Path | None) -> N
     sources = Sources.scan(
         [root, *([shared] if shared.is_dir() else [])], harness=paths.harness(harness), profile=profile
     )
+    if profile is not None:
+        from hat_serving.sglang.flags import settings
+        from hat_serving.sglang.profile import read_profile
+
+        read = read_profile(profile)
+        sources.served, sources.served_digest = settings(read), read.digest
     if item is None:
         found = [render(ident, sources) for ident in items()]
         rows = [(one.id, one.title, one.state, "; ".join(need.how for need in one.missing)) for one in found]

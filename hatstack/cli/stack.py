@@ -39,6 +39,13 @@ def up(
         Path | None, typer.Option("--model", help="Model folder for the engine; by default the newest run's.")
     ] = None,
     engine: Annotated[str, typer.Option("--engine", help="Address of an engine that runs elsewhere.")] = "",
+    serving: Annotated[
+        str, typer.Option("--serving", help="Serving profile of the engine: cpu-dev, cpu-dev-exact (MTP), a file.")
+    ] = "cpu-dev",
+    engine_set: Annotated[
+        list[str] | None,
+        typer.Option("--engine-set", help="NAME=VALUE over the profile, any option of the engine; may be repeated."),
+    ] = None,
     without: Annotated[
         list[str] | None, typer.Option("--without", help="Leave a service out; may be repeated.")
     ] = None,
@@ -49,6 +56,7 @@ def up(
 ) -> None:
     """Start registry, console, MLflow, engine, gateway and room tools on this machine."""
     from hatstack.stack import processes
+    from hatstack.stack.engine_flags import engine_flags
     from hatstack.stack.services import Plan, services
 
     runs = paths.runs_dir(runs_dir)
@@ -64,6 +72,7 @@ def up(
         (runs / "artifacts").resolve(),
         engine,
         without=frozenset(without or ()),
+        engine_flags=engine_flags(serving, engine_set or (), chosen.resolve()) if chosen else (),
     )
     planned = services(plan, processes.free_ports())
     rows = [(one.name, one.url) for one in planned]

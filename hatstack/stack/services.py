@@ -10,8 +10,6 @@ from pathlib import Path
 from hatstack import paths
 
 ORDER = ("tools", "engine", "mlflow", "console", "gateway", "canary")
-ENGINE_FLAGS = ("--tool-call-parser", "qwen", "--reasoning-parser", "qwen3", "--enable-metrics")
-"""What the gateway and its metrics need of SGLang, and so of the engine."""
 BASELINE = "react-baseline"
 """Served beside the harness where it lies beside it: the control arm of experiments on the harness itself."""
 PORTS: Mapping[str, int] = {"console": 8700, "gateway": 8710, "engine": 8720, "mlflow": 8730, "tools": 8740}
@@ -51,6 +49,8 @@ class Plan:
     engine_url: str = ""
     seed: int = 1
     without: frozenset[str] = frozenset()
+    engine_flags: tuple[str, ...] = ()
+    """The engine's flags, its model among them, but for its port (hatstack.stack.engine_flags)."""
 
 
 def services(plan: Plan, ports: Mapping[str, int]) -> tuple[Service, ...]:
@@ -62,7 +62,7 @@ def services(plan: Plan, ports: Mapping[str, int]) -> tuple[Service, ...]:
     tools = ("hat_scenarios.live_commerce.server", str(plan.harness_folder), "--port", str(ports["tools"]))
     made["tools"] = Service("tools", ports["tools"], (*python, *tools))
     if plan.model is not None:
-        command = ("hat_serving.engine", "--model", str(plan.model), "--port", str(ports["engine"]), *ENGINE_FLAGS)
+        command = ("hat_serving.engine", *plan.engine_flags, "--port", str(ports["engine"]))
         made["engine"] = Service("engine", ports["engine"], (*python, *command), "/health")
     server = ("mlflow", "server", "--host", "127.0.0.1", "--port", str(ports["mlflow"]), "--workers", "1")
     store = ("--backend-store-uri", plan.mlflow_uri, "--artifacts-destination", str(plan.artifacts))

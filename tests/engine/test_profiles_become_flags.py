@@ -16,7 +16,7 @@ from hat_serving.errors import SettingsError
 from hat_serving.sglang.catalog import catalog, presence, versions
 from hat_serving.sglang.checks import findings, label_findings
 from hat_serving.sglang.errors import ProfileError
-from hat_serving.sglang.flags import OWN, dev_arguments, sglang_flags
+from hat_serving.sglang.flags import OWN, dev_arguments, settings, sglang_flags
 from hat_serving.sglang.profile import ServingProfile, parse_profile, read_profile
 from hat_serving.sglang.resolve import resolve
 from tests.engine.sglang_env import environment, run_script, variables
@@ -157,6 +157,22 @@ def test_the_dev_engine_refuses_what_it_has_not() -> None:
 def test_labels_may_not_hide_sglangs_own() -> None:
     assert label_findings({"variant": "canary", "hat_arm": "b"}) == []
     assert len(label_findings({"tp_rank": "0", "a b": "c"})) == 2
+
+
+@pytest.mark.parametrize("name", ["h20-fast", "h20-cuda12", "cpu-dev-fast"])
+def test_each_setting_names_the_argument_that_the_engine_gets(name: str) -> None:
+    profile = read_profile(next(path for path in PROFILES if path.stem == name))
+    render = sglang_flags if profile.engine == "sglang" else dev_arguments
+    line = render(profile, model_path="m")
+    told = [(argument, value) for _, argument, value in settings(profile) if argument]
+    assert all(line[line.index(argument) + 1] == value for argument, value in told)
+    stated = {word for word in line if word.startswith("--")} - {"--model-path", "--host", "--port"}
+    assert stated - {argument for argument, _ in told} <= {
+        "--enable-metrics",
+        "--enable-cache-report",
+        "--device",
+        "--tp-size",
+    }
 
 
 def test_the_table_of_flags_is_the_documents() -> None:

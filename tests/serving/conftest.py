@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 from aiohttp import web
 
-from hat_harness.spec import Activation, Harness, Hook, Prompt, Recovery, Retry, Tool
+from hat_harness.spec import Activation, Harness, Hook, Limits, Prompt, Recovery, Retry, Tool
 from hat_registry.store.database import Database
 from hat_serving.experiment.assignment import Arm, Split
 from hat_serving.experiment.events import Events
@@ -41,16 +41,24 @@ ADMIN = "an-admin-token"
 Script = Callable[[dict[str, Any], web.Request], Awaitable[web.StreamResponse]]
 
 
-def shop(gate: str = "bye", name: str = "shop") -> Harness:
-    """One tool, one closing gate, quick retries."""
+def shop(gate: str = "bye", name: str = "shop", tool_s: float = 30.0) -> Harness:
+    """One tool, one closing gate, quick retries; time enough for everything on a busy machine, `tool_s` for a tool."""
     schema = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
     return Harness(
         name=name,
         sections=("rules", "tools"),
         prompts=(Prompt(id="rules", section="rules", text=f"close with {gate}"),),
         tools=(
-            Tool(id="get_item", name="get_item", description="read", parameters=schema),
-            Tool(id="buy", name="buy", description="order", parameters=schema, read_only=False, idempotent=False),
+            Tool(id="get_item", name="get_item", description="read", parameters=schema, timeout_s=tool_s),
+            Tool(
+                id="buy",
+                name="buy",
+                description="order",
+                parameters=schema,
+                read_only=False,
+                idempotent=False,
+                timeout_s=tool_s,
+            ),
         ),
         hooks=(
             Hook(
@@ -58,6 +66,7 @@ def shop(gate: str = "bye", name: str = "shop") -> Harness:
             ),
         ),
         activation=Activation(required=False),
+        limits=Limits(deadline_s=60),
         recovery=Recovery(retry=Retry(attempts=1, backoff_s=0.01, backoff_max_s=0.01), safe_reply="one moment"),
     )
 
@@ -119,7 +128,7 @@ class World:
     muted: frozenset[str] = frozenset()
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=20)
+        return httpx.Client(base_url=self.url, timeout=90)
 
     def say(self, text: str, conversation: str = "c1", **more: Any) -> httpx.Response:
         body = {"model": "shop", "messages": [{"role": "user", "content": text}], **more}
@@ -174,8 +183,10 @@ async def _servers(world: World) -> tuple[web.AppRunner, str]:
 
 def build(world: World, base: str, database: Database, limits: HostLimits) -> Any:
     """The gateway's application over the scripted servers."""
-    engines = Engines({"": Engine(url=base, timeout_s=5), "second": Engine(url=base, model="second", timeout_s=5)})
-    bindings = Bindings.parse({"servers": {"s": {"http": base + "/tools/{tool}", "timeout_s": 1}}, "tools": {"*": "s"}})
+    engines = Engines({"": Engine(url=base, timeout_s=60), "second": Engine(url=base, model="second", timeout_s=60)})
+    bindings = Bindings.parse(
+        {"servers": {"s": {"http": base + "/tools/{tool}", "timeout_s": 60}}, "tools": {"*": "s"}}
+    )
     toolbox = Toolbox(bindings)
     traces = TraceWriter(world.folder / "traces")
     world.control = Control(database)

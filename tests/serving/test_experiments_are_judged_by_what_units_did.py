@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import astuple
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import pytest
 from sqlalchemy import insert
 
 from hat_registry.store.database import Database
-from hat_serving.experiment import records
+from hat_serving.experiment import expiry, records
 from hat_serving.experiment.assignment import Arm, Split
 from hat_serving.experiment.events import Event, Events
 from hat_serving.gateway.app import pseudonym
 from hat_serving.gateway.erase import erase_viewer
 from hat_serving.gateway.live import Deployment, live_arm
+from hat_serving.gateway.retention import Retention, expire
 from tests.serving.conftest import KEY, World, by_the_book, shop
 
 PLAN = {"name": "closing-words", "deployment": "shop", "arms": [{"name": "warm", "harness": "candidate"}]}
@@ -140,6 +143,39 @@ def test_an_erased_viewer_is_gone_from_experiments_too(two: World) -> None:
     assert result["units"] == 1
     assert sum((arm["orders"] or 0) * arm["units"] for arm in result["arms"]) == 1
     assert tell(two, confirmed("anna", "o-anna")).json()["items"][0]["outcome"] == "stored"
+
+
+def test_rows_of_units_go_after_their_days_and_totals_stay(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "BATCH", 3)
+    day = 86_400.0
+    begun(two)
+    viewers = [f"v{number}" for number in range(8)]
+    for viewer in viewers:
+        visit(two, viewer)
+    tell(two, *(confirmed(viewer, viewer) for viewer in viewers[:5]))
+    assert two.admin("POST", "/experiments/closing-words/stop", {"reason": "enough"}).status_code == 200
+    before = told(two)
+    begun(two, name="second-try")
+    for viewer in viewers:
+        visit(two, viewer, room="other")
+
+    def expired(days: float, dry_run: bool = False) -> tuple[int, int, int]:
+        now = datetime.fromtimestamp(time.time() + days * day, UTC)
+        gone = expire(two.folder, Retention(3650, 3650, 180), now=now, dry_run=dry_run)
+        return astuple(gone.experiments)
+
+    assert expired(179) == (0, 0, 0)
+    counts = expired(181, dry_run=True)
+    assert counts[0] == 8
+    assert expired(181) == counts
+    assert (told(two)["result"], told(two)["state"]) == (before["result"], "stopped")
+    assert told(two, "second-try")["result"]["units"] == 8, "of what runs nothing goes"
+    tell(two, {"key": "late", "type": "refund", "viewer": "v0", "order": "v0", "value": -1000})
+    assert told(two)["result"] == before["result"], "what is written down does not change any more"
+    assert two.admin("POST", "/experiments/second-try/stop", {"reason": "enough"}).status_code == 200
+    assert expired(181)[:2] == (8, 16)
+    assert told(two, "second-try")["result"]["units"] == 8
+    assert expired(181) == (0, 0, 0)
 
 
 def test_overrides_get_their_arm_and_are_not_counted(two: World) -> None:

@@ -113,6 +113,7 @@ def test_an_early_end_upstream(world: World) -> None:
 
 
 def test_a_tool_that_hangs(world: World) -> None:
+    world.source.set(deploy(shop(tool_s=0.3)))
     world.tool_gate = asyncio.Event()
     assert content(world.say("price")).endswith("bye")
     found = entries(world)
@@ -133,7 +134,7 @@ def test_a_slow_client_holds_up_nobody(world: World) -> None:
     host, port = world.url.removeprefix("http://").split(":")
     body = json.dumps({"model": "shop", "messages": [{"role": "user", "content": "long"}], "stream": True}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nX-Hatstack-Conversation: slow\r\n"
-    with socket.create_connection((host, int(port))) as slow:
+    with socket.create_connection((host, int(port)), timeout=90) as slow:
         slow.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         for number in range(5):
             assert content(world.say("hi", f"other{number}")).startswith("hello")

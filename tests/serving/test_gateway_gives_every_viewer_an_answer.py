@@ -140,6 +140,7 @@ def test_a_broken_or_hanging_tool_is_told_to_the_model_not_to_the_viewer(world: 
     world.tool_status = 500
     assert text(world.say("price", "a")).endswith("bye")
     world.tool_status = 200
+    world.source.set(deploy(shop(tool_s=0.3)))
     world.tool_gate = asyncio.Event()
     assert text(world.say("price", "b")).endswith("bye")
 

@@ -15,7 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hat_serving.engine.__main__ import parser
+from hat_serving.engine.options import EngineOptions
+from hatstack.cli.failure import UsageError
 from hatstack.stack import processes
+from hatstack.stack.engine_flags import engine_flags, settable
 from hatstack.stack.processes import StackError
 from hatstack.stack.services import Plan, Service, services
 
@@ -140,3 +144,35 @@ def test_taken_ports_move_to_the_next_free_one() -> None:
 def test_without_a_model_there_is_neither_engine_nor_gateway(tmp_path: Path) -> None:
     plan = Plan(tmp_path, "live-commerce", tmp_path, None, "sqlite:///x", tmp_path)
     assert [one.name for one in services(plan, processes.free_ports())] == ["tools", "mlflow", "console"]
+
+
+def test_every_option_of_the_engine_is_reached_from_up(tmp_path: Path) -> None:
+    def options(serving: str, *settings: str) -> EngineOptions:
+        return EngineOptions.model_validate(vars(parser().parse_args(engine_flags(serving, settings, tmp_path))))
+
+    plain, exact, fast = (options(name) for name in ("cpu-dev", "cpu-dev-exact", "cpu-dev-fast"))
+    assert (plain.draft_tokens, exact.draft_tokens, fast.draft_tokens) == (0, 4, 4)
+    assert (exact.speculative_accept_threshold_single, fast.speculative_accept_threshold_single) == (1.0, 0.5)
+    assert (plain.tool_call_parser, plain.reasoning_parser, plain.enable_metrics) == ("qwen", "qwen3", True)
+    values = {"dtype": "bfloat16", "reasoning-parser": "qwen3", "tool-call-parser": "qwen25", "api-key": "k"}
+    values |= {"extra-metric-labels": '{"a": "b"}', "speculative-algorithm": "NEXTN", "served-model-name": "m"}
+    for name in settable():
+        field = name.replace("-", "_")
+        default = EngineOptions.model_fields[field].default
+        value = values.get(name) or ("true" if default is False else "1")
+        several = {"speculative-num-draft-tokens": "4", "max-body-bytes": "2048", "chunked-prefill-size": "64"}
+        given = several.get(name, value)
+        found = getattr(options("cpu-dev", f"{name}={given}"), field)
+        assert found == (given if isinstance(found, str) else json.loads(given)), name
+    assert options("cpu-dev", "enable-metrics=false").enable_metrics is False
+    for wrong in ("port=1", "threads=-1", "threads", "enable-metrics=1", "speculative-num-steps=2"):
+        with pytest.raises(UsageError):
+            options("cpu-dev-exact", wrong)
+    (tmp_path / "model").mkdir()
+    shown = hat(
+        "up", "--model", str(tmp_path / "model"), "--serving", "cpu-dev-exact", "--engine-set", "threads=2", "--dry-run",
+        "--output", "json",
+    )  # fmt: skip
+    engine = {one["name"]: one["command"] for one in json.loads(shown.stdout)["services"]}["engine"]
+    assert engine[engine.index("--speculative-algorithm") + 1] == "NEXTN"
+    assert engine[engine.index("--threads") + 1] == "2"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import yaml
 
 from hat_components.data import Dataset, load_manifest
 from hat_components.paper.catalogue import Made, Need, item, points
@@ -13,7 +10,7 @@ from hat_components.paper.sources import Sources
 from hat_components.report.view import Table
 from hat_components.scenarios import load
 from hat_components.step import InputError
-from hat_harness.digest import decimals, digest_json, part_digest
+from hat_harness.digest import part_digest
 from hat_harness.errors import LoadError
 from hat_harness.load import load_harness
 from hat_harness.spec import Harness
@@ -128,27 +125,15 @@ def skills(sources: Sources) -> Made:
     return Made((Table(harness.name, ("Name", "Kind", "Responsibility", "Digest"), rows),))
 
 
-@item("t19", "Serving profile", ("Setting", "Value", "Digest"), PROFILE, published=(("Argument", "Value"), (
+@item("t19", "Serving profile", ("Setting", "Argument", "Value", "Digest"), PROFILE, published=(("Argument", "Value"), (
     ("--speculative-algo", "NEXTN"), ("--speculative-num-steps", "3"), ("--speculative-eagle-topk", "1"),
     ("--speculative-num-draft-tokens", "4"), ("--speculative-accept-threshold-single", "0.5"),
     ("--speculative-accept-threshold-acc", "0.7"),
 )))  # fmt: skip
 def serving(sources: Sources) -> Made:
-    """Every setting of a serving profile, by dotted name."""
-    if sources.profile is None:
+    """Every setting of a serving profile with the engine's argument for it; presets are written out."""
+    if sources.profile is None or not sources.served:
         return Made()
-    try:
-        content = yaml.safe_load(sources.profile.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise InputError("the serving profile cannot be read", place=str(sources.profile)) from error
-    digest = digest_json(decimals(content))[7:19]
-    rows = tuple((name, value, digest) for name, value in _flat(content))
-    return Made((Table(sources.profile.stem, ("Setting", "Value", "Digest"), rows),))
-
-
-def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [row for key, inner in value.items() for row in _flat(inner, f"{name}.{key}" if name else str(key))]
-    if isinstance(value, list):
-        return [(name, " ".join(str(one) for one in value))]
-    return [(name, str(value))]
+    digest = sources.served_digest[7:19]
+    rows = tuple((name, argument or "—", value, digest) for name, argument, value in sources.served)
+    return Made((Table(sources.profile.stem, ("Setting", "Argument", "Value", "Digest"), rows),))

@@ -7,7 +7,7 @@ broken is passed over with its reason kept in `broken`. Not here: what items mak
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -55,6 +55,9 @@ class Sources:
     """Harness folder whose inventory is shown."""
     profile: Path | None = None
     """Serving profile that is shown."""
+    served: Sequence[tuple[str, str, str]] = ()
+    """Its settings as (setting, argument of the engine, value)."""
+    served_digest: str = ""
     broken: dict[str, str] = field(default_factory=dict)
     """Path → why it could not be read."""
 

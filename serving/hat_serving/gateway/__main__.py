@@ -97,6 +97,12 @@ def arguments() -> argparse.Namespace:
         "--keep-conversations-days", type=int, default=30, help="days after the last turn, then a conversation goes"
     )
     parser.add_argument("--keep-traces-days", type=int, default=90, help="days, then a trace file goes")
+    parser.add_argument(
+        "--keep-experiments-days",
+        type=int,
+        default=180,
+        help="days after an experiment's end, then what single units did goes; totals stay",
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8710)
     given = parser.parse_args()
@@ -119,7 +125,7 @@ def _named(engine: str) -> tuple[str, str]:
 def build(given: argparse.Namespace) -> Starlette:
     """The application for the arguments."""
     given.data.mkdir(parents=True, exist_ok=True)
-    keep = Retention(given.keep_conversations_days, given.keep_traces_days)
+    keep = Retention(given.keep_conversations_days, given.keep_traces_days, given.keep_experiments_days)
     engines = Engines({name: Engine(url=url, model=given.engine_model) for name, url in map(_named, given.engine)})
     toolbox = Toolbox(_bindings(given))
     telemetry = otlp(given.otlp, contents=given.otlp_contents) if given.otlp else None

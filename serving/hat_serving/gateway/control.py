@@ -86,6 +86,12 @@ LOCK = 7_235_412_118
 Change = Callable[[Steering], Steering]
 
 
+def steered(tx: Connection, workspace: str) -> list[Steering]:
+    """Every steering of a workspace as the database has it."""
+    rows = tx.execute(select(steering.c.document).where(steering.c.workspace == workspace).order_by(steering.c.name))
+    return [Steering.model_validate_json(document) for document in rows.scalars()]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
     """One replica as another sees it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, Text, delete, insert, select, update
@@ -68,7 +68,7 @@ class Stored:
     turns: int
     history: tuple[tuple[str, str], ...] = ()
     """Earlier exchanges (viewer, agent) that the client brought along when the conversation began."""
-    updated_at: str = ""
+    updated_at: str = field(default="", compare=False)
     """When its last turn was stored, UTC; "" for one that was not read from the store."""
     played: str = ""
     """Digest of the harness with the client's tools that the turn to be stored ran under; "": the harness itself."""

@@ -1,4 +1,5 @@
-"""How long a gateway's stores keep what viewers said: conversations by their last turn, trace files by their day.
+"""How long a gateway's stores keep what viewers said and did: conversations by their last turn, trace files by their day,
+what units did in experiments by the experiment's end.
 
 Always holds: what is younger stays; a setting is at least one day, since nothing here is kept for ever. The gateway writes
 its setting beside its stores, so that `hat data erase --expired` follows the same rule. Not here: erasing one viewer (erase).
@@ -12,13 +13,21 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
 
 from hat_registry import clock
 from hat_registry.store.database import Database
 from hat_serving.errors import ServingError
+from hat_serving.experiment import events, expiry
+from hat_serving.experiment.expiry import Gone
+from hat_serving.experiment.expiry import expire as expire_rows
+from hat_serving.experiment.model import Experiment
+from hat_serving.gateway import control, trials
 from hat_serving.gateway.conversations import Conversations
 
 log = logging.getLogger("hatstack.gateway")
@@ -37,6 +46,8 @@ class Retention:
     """Since a conversation's last turn."""
     traces_days: int = 90
     """Since the day of a trace file."""
+    experiments_days: int = 180
+    """What single units did in experiments and rollouts, since the end of the experiment; totals stay."""
 
     def __post_init__(self) -> None:
         for name, days in asdict(self).items():
@@ -68,6 +79,8 @@ class Expired:
     conversations: int
     traces: tuple[str, ...]
     """Trace files."""
+    experiments: Gone
+    """Rows of experiments and rollouts."""
 
 
 def expire(
@@ -76,7 +89,7 @@ def expire(
     """Remove what is older than `keep` below `data`. `database` is an SQLAlchemy URL, else the folder's own."""
     now = now or clock.now()
     before = clock.text(now - timedelta(days=keep.conversations_days))
-    count = 0
+    count, rows = 0, Gone()
     if database or (data / "gateway.db").exists():
         store = Database(database or f"sqlite:///{data / 'gateway.db'}")
         try:
@@ -84,6 +97,7 @@ def expire(
             count = conversations.old(before) if dry_run else 0
             while not dry_run and (gone := conversations.expire(before, _BATCH)):
                 count += gone
+            rows = _experiments(store, conversations.workspace, keep, now, dry_run)
         finally:
             store.close()
     oldest = f"{now - timedelta(days=keep.traces_days):%Y-%m-%d}.jsonl"
@@ -92,7 +106,22 @@ def expire(
     ]
     for path in () if dry_run else traces:
         path.unlink(missing_ok=True)
-    return Expired(count, tuple(str(path) for path in traces))
+    return Expired(count, tuple(str(path) for path in traces), rows)
+
+
+def _experiments(store: Database, workspace: str, keep: Retention, now: datetime, dry_run: bool) -> Gone:
+    """What units did, where it is past its days; of what counts still nothing goes."""
+    with store.write() as tx:
+        for tables in (events.metadata, expiry.metadata, trials.metadata, control.metadata):
+            tables.create_all(tx)
+    with store.read() as tx:
+        known = control.steered(tx, workspace)
+
+    def result(tx: Connection, one: Experiment) -> dict[str, Any]:
+        return trials.outcome(tx, workspace, one)
+
+    before = (now - timedelta(days=keep.experiments_days)).timestamp()
+    return expire_rows(store, workspace, known, before, result, now=now.timestamp(), dry_run=dry_run)
 
 
 @asynccontextmanager
@@ -103,8 +132,10 @@ async def keeping(data: Path, keep: Retention, database: str = "", every_s: floa
         while True:
             try:
                 gone = await asyncio.to_thread(expire, data, keep, database=database)
-                if gone.conversations or gone.traces:
-                    log.info("past retention: %d conversations, %d trace files", gone.conversations, len(gone.traces))
+                rows = sum(astuple(gone.experiments))
+                if gone.conversations or gone.traces or rows:
+                    told = (gone.conversations, len(gone.traces), rows)
+                    log.info("past retention: %d conversations, %d trace files, %d rows of experiments", *told)
             except Exception:
                 # A store that cannot be reached now can be in an hour; viewers are served meanwhile.
                 log.exception("retention was not carried out")

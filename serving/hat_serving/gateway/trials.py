@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, Text, func, insert, select
@@ -20,7 +20,7 @@ from hat_harness.digest import harness_digest
 from hat_harness.errors import PlatformError
 from hat_registry.store.database import Database
 from hat_serving.errors import RequestError, SteeringError
-from hat_serving.experiment import lifecycle
+from hat_serving.experiment import expiry, lifecycle
 from hat_serving.experiment.model import ArmPlan, Experiment, ExperimentSpec
 from hat_serving.experiment.steering import Steering
 from hat_serving.gateway.control import Control
@@ -69,6 +69,7 @@ class Trials:
         self._due: dict[str, float] = {}
         with database.write() as tx:
             metadata.create_all(tx)
+            expiry.metadata.create_all(tx)
 
     def listing(self) -> list[dict[str, Any]]:
         """All experiments, the newest first, without results."""
@@ -171,13 +172,12 @@ class Trials:
         from hat_serving.experiment import analysis, observed
 
         with self._database.read() as tx:
+            earlier = looks(tx, self._workspace, one.name)
+            total = expiry.kept(tx, self._workspace, one) if one.state == "stopped" else None
+            if total is not None:
+                return total, earlier[-SHOWN_LOOKS:]
             found = observed.units(tx, self._workspace, one)
-            earlier = self._looks(tx, one.name)
-        previous: dict[str, float] = {}
-        for entry in earlier:
-            for arm, value in entry["arms"].items():
-                previous[arm] = min(previous.get(arm, 1.0), value[3])
-        result = analysis.analyse(one, found, previous)
+        result = analysis.analyse(one, found, smallest(earlier))
         now = self._clock()
         if one.state == "running" and found and (not earlier or now - earlier[-1]["at"] >= LOOK_S):
             arms = {
@@ -187,11 +187,6 @@ class Trials:
             earlier.append({"at": now, "arms": arms})
             self._keep(one.name, len(earlier), now, arms)
         return result, earlier[-SHOWN_LOOKS:]
-
-    def _looks(self, tx: Connection, name: str) -> list[dict[str, Any]]:
-        here = (look.c.workspace == self._workspace, look.c.experiment == name)
-        rows = tx.execute(select(look.c.at, look.c.body).where(*here).order_by(look.c.number))
-        return [{"at": row.at, "arms": json.loads(row.body)} for row in rows]
 
     def _keep(self, name: str, number: int, at: float, arms: dict[str, Any]) -> None:
         """Another replica may have written the same look: then this one is not needed."""
@@ -217,6 +212,30 @@ class Trials:
         group = lifecycle.find(now, name).spec.exclusion
         others = [one for steering in self._control.all() if steering.name != now.name for one in steering.running]
         return [lifecycle.part(one) for one in (*others, *now.running) if one.spec.exclusion == group]
+
+
+def looks(tx: Connection, workspace: str, name: str) -> list[dict[str, Any]]:
+    """What was seen of an experiment so far, in order."""
+    here = (look.c.workspace == workspace, look.c.experiment == name)
+    rows = tx.execute(select(look.c.at, look.c.body).where(*here).order_by(look.c.number))
+    return [{"at": row.at, "arms": json.loads(row.body)} for row in rows]
+
+
+def smallest(earlier: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Arm → smallest p of earlier looks."""
+    found: dict[str, float] = {}
+    for entry in earlier:
+        for arm, value in entry["arms"].items():
+            found[arm] = min(found.get(arm, 1.0), value[3])
+    return found
+
+
+def outcome(tx: Connection, workspace: str, one: Experiment) -> dict[str, Any]:
+    """The result of an experiment whose units are still here."""
+    from hat_serving.experiment import analysis, observed
+
+    earlier = smallest(looks(tx, workspace, one.name))
+    return analysis.analyse(one, observed.units(tx, workspace, one), earlier)
 
 
 def _told(one: Experiment) -> dict[str, Any]:

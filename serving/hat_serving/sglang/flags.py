@@ -98,6 +98,29 @@ def dev_arguments(
     return _written(values)
 
 
+def settings(profile: ServingProfile) -> list[tuple[str, str, str]]:
+    """(setting, argument, value) of all that a profile sets, presets written out; "" is a setting that is no argument."""
+    own = {"cache_report": "enable-cache-report", "custom_labels": "tokenizer-metrics-allowed-custom-labels"}
+    own["speculative.draft_model"] = "speculative-draft-model-path"
+    line = set((sglang_flags if profile.engine == "sglang" else dev_arguments)(profile, model_path=MODEL_PATH))
+    found = []
+    content = profile.model_dump(mode="json", exclude_unset=True)
+    if profile.speculative is not None:
+        whole = profile.speculative.model_dump(mode="json")
+        content["speculative"] = {name: value for name, value in whole.items() if value not in ("", False)}
+    for name, value in _flat(content):
+        plain = name.removeprefix("flags.")
+        flag = own.get(name, plain if plain != name else name.replace(".", "-").replace("_", "-"))
+        found.append((name, f"--{flag}" if f"--{flag}" in line else "", value))
+    return found
+
+
+def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [row for key, inner in value.items() for row in _flat(inner, f"{name}.{key}" if name else str(key))]
+    return [(name, " ".join(map(str, value)) if isinstance(value, list) else str(value))]
+
+
 def _shared(profile: ServingProfile) -> dict[str, Any]:
     values: dict[str, Any] = {
         "context-length": profile.context_length,
