@@ -46,7 +46,8 @@ def test_evolve_measures_edits(begin: Begin) -> None:
 def test_a_release_that_fails_its_gate_is_not_proposed(begin: Begin) -> None:
     folder = begin("release", f"steps.test={EXPERT}", "steps.gate.bounds={t1: {least: 1.01}}")
     assert states(folder) == {
-        "simulate": "done", "test": "done", "gate": "done", "propose": "skipped", "close": "done",
+        "simulate": "done", "test": "done", "gate": "done", "propose": "skipped", "canary": "skipped",
+        "close": "done",
     }  # fmt: skip
     told = folder.step("gate").artifact("gate")
     assert told is not None
