@@ -1,12 +1,13 @@
 """Runs the `go` command where a run may take long: what it says is shown as it comes, and it always ends.
 
-Always holds: past the deadline the command and everything that it started are killed; nothing of it goes on. Not here:
-what is built (build, argo_build).
+Always holds: past the deadline the command and everything that it started are killed; it does not outlive a build that is
+killed either. Not here: what is built (build, argo_build).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -22,6 +23,12 @@ from tests.cluster.controlplane.errors import ControlPlaneError
 MINUTES = 60.0
 """How long a whole build may take; `HATSTACK_BUILD_MINUTES` moves it."""
 EVERY_S = 5.0
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def deadline() -> float:
@@ -35,7 +42,13 @@ def run(argv: list[str], folder: Path, *, until: float, heard: Callable[[str], N
     with (
         tempfile.TemporaryFile("w+") as printed,
         subprocess.Popen(
-            ["go", *argv], cwd=folder, stdout=printed, stderr=subprocess.PIPE, text=True, start_new_session=True
+            ["go", *argv],
+            cwd=folder,
+            stdout=printed,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
         ) as process,
     ):
         killed = threading.Event()
