@@ -14,6 +14,7 @@ from hat_serving.canary.lease import Seen, decide
 from hat_serving.canary.preflight import preflight
 from hat_serving.canary.spec import read_spec
 from hat_serving.canary.ways import ways_back
+from hat_serving.canary.workload import trouble
 
 H20 = "NVIDIA-H20"
 
@@ -174,3 +175,25 @@ def test_a_route_group_is_looked_at_before_it_is_split(members: list[dict[str, A
     spec = read_spec({"release": "sha256:" + "1" * 64, "target": target, "steps": [{"setWeight": 5}]})
     found = preflight(spec, Store(*ground(), *members), "live", "r", None)  # type: ignore[arg-type]  # it only reads
     assert {finding.code for finding in found} == codes
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes\nfit"}]}, "0/2 nodes fit"),
+        ({"containerStatuses": [{"name": "m", "state": {"running": {}}}]}, ""),
+        (
+            {"containerStatuses": [{"name": "m", "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                                    "lastState": {"terminated": {"exitCode": 1, "message": "digest\n differs"}}}]},
+            "container m ended with 1: digest differs",
+        ),
+        ({"initContainerStatuses": [{"name": "f", "state": {"terminated": {"exitCode": 2}}}]}, "container f ended with 2"),
+        (
+            {"containerStatuses": [{"name": "m", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+            "container m: ImagePullBackOff",
+        ),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_a_pod_that_does_not_start_is_quoted(status: dict[str, Any], said: str) -> None:
+    assert trouble({"status": status}) == said

@@ -196,10 +196,7 @@ class Workload:
         fine = available >= wanted and updated >= wanted and total == updated
         if fine:
             return True, ""
-        why = next(
-            filter(None, map(trouble, self._kube.list("v1", "Pod", self._namespace, labelSelector=f"app=isvc.{name}"))),
-            "",
-        )
+        why = why_not_ready(self._kube, self._namespace, f"app=isvc.{name}")
         return False, f"Deployment {name}: {available} of {wanted} replicas available" + (f"; {why}" if why else "")
 
     def _must(self) -> Manifest:
@@ -211,6 +208,11 @@ class Workload:
     def _patch(self, found: Manifest, change: list[dict[str, Any]]) -> None:
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]}
         self._kube.patch(KSERVE, "InferenceService", self.name, self._namespace, [test, *change])
+
+
+def why_not_ready(kube: Objects, namespace: str, labels: str) -> str:
+    """What the first of these pods that is in trouble says of itself; empty when none is."""
+    return next(filter(None, map(trouble, kube.list("v1", "Pod", namespace, labelSelector=labels))), "")
 
 
 def trouble(pod: Manifest) -> str:

@@ -13,6 +13,7 @@ from hat_serving.canary.backends.routes import GATEWAY_API, not_in_force, percen
 from hat_serving.canary.errors import BackendError
 from hat_serving.canary.kube import Manifest, Objects
 from hat_serving.canary.spec import GROUP, LlmGroupTarget
+from hat_serving.canary.workload import why_not_ready
 
 LLM = "serving.kserve.io/v1alpha2"
 STOP = "serving.kserve.io/stop"
@@ -45,8 +46,14 @@ class LlmGroup:
             ready,
             promoted=stopped(stable) and _group(stable) is None and percent == 100 and _true(canary, "Ready"),
             retired=stopped(canary) and _group(canary) is None and percent == 0,
-            note=note or ("" if ready else f"LLMInferenceService {self.canary} is not ready"),
+            note=note or ("" if ready else self._why()),
         )
+
+    def _why(self) -> str:
+        said = f"LLMInferenceService {self.canary} is not ready"
+        labels = f"app.kubernetes.io/name={self.canary},app.kubernetes.io/part-of=llminferenceservice"
+        why = why_not_ready(self._kube, self._namespace, labels)
+        return f"{said}; {why}" if why else said
 
     def prepare(self) -> None:
         """Starts the canary's member, at weight 0 as long as it is new to the group."""
