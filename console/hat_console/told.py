@@ -106,7 +106,9 @@ def _step(entry: Entry, began: float, lines: Sequence[str]) -> list[Row]:
     return []
 
 
-def _called(name: str, arguments: Mapping[str, Any]) -> str:
+def _called(name: str, arguments: Any) -> str:
+    if not isinstance(arguments, Mapping):  # what a model wrote and nobody could make a call of
+        return f"{name}({arguments!r})"
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 

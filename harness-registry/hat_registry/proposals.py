@@ -136,8 +136,8 @@ def approvals(tx: Connection, identity: str) -> list[Approval]:
 
 def run_gates(tx: Connection, actor: Actor, identity: str) -> list[gates.Result]:
     """Evaluate the policy's gates over the evidence there is, keep the results, and record that it was done."""
-    actor.require("propose")
     found = get(tx, actor.workspace, identity)
+    actor.require("propose", found.name)
     results, used = _evaluate(tx, found)
     run = (tx.execute(select(func.max(gate_result.c.run)).where(gate_result.c.proposal == identity)).scalar() or 0) + 1
     at = clock.text(clock.now())

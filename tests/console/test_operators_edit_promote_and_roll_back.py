@@ -1,14 +1,15 @@
-"""In a real Chromium: edit → propose → approve by another → promote → roll back; mute; pages without faults."""
+"""In a real Chromium: edit → propose → gates → approve by another → promote → roll back; mute; pages without faults."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect
 
-from hat_registry import accounts, clock, invitations, ledger, pointers, webhooks
+from hat_registry import accounts, clock, evidence, gates, harnesses, invitations, ledger, pointers, webhooks
 from tests.console.conftest import Console
 
 PAGES = (
@@ -41,6 +42,29 @@ def promote_the_open_page(console: Console, page: Page, other: Page, reason: str
     expect(page.locator("h1 .state")).to_have_text("moved")
 
 
+def protect(console: Console) -> None:
+    """Production needs an approval and two gates from now on."""
+    made = [
+        gates.Gate(id="t2", title="T2 accuracy", observed="suites.T2.accuracy", threshold=0.9),
+        gates.Gate(
+            id="tokens", title="Tokens per reply", observed="cost.tokens_per_reply", operator="<=", threshold=400
+        ),
+    ]
+    with console.registry.database.write() as tx:
+        pointers.set_policy(tx, accounts.actor_of(tx, "root", "default"), "harness", "production", 1, made)
+
+
+def see(console: Console, accuracy: float, tokens: float) -> None:
+    """Evidence about the newest version."""
+    with console.registry.database.write() as tx:
+        newest = harnesses.log(tx, "default", "live-commerce", limit=1)[0].digest
+        for kind, content in (
+            ("evaluation", {"suites": {"T2": {"accuracy": accuracy}}}),
+            ("cost", {"tokens_per_reply": tokens}),
+        ):
+            evidence.add(tx, accounts.SYSTEM, evidence.Evidence(subject=newest, type=kind, content=content))  # type: ignore[arg-type]  # the tuple loses the literal
+
+
 def test_the_whole_way(console: Console, context: BrowserContext, chromium: object, tmp_path: Path) -> None:
     page = context.new_page()
     console.sign_in(page, "ada")
@@ -51,6 +75,7 @@ def test_the_whole_way(console: Console, context: BrowserContext, chromium: obje
     console.sign_in(other, "bo")
     page.goto(f"{console.url}/harnesses/live-commerce/{console.digest}")
     promote_the_open_page(console, page, other, "the first release")
+    protect(console)
     edit_gate(console, page, "an AI host that is kinder than before")
     page.click("text=Compare with its parent")
     expect(page.locator("ins", has_text="kinder")).to_have_count(1)
@@ -58,18 +83,35 @@ def test_the_whole_way(console: Console, context: BrowserContext, chromium: obje
     page.fill("details[open] input[name=reason]", "kinder")
     page.locator("details[open] button", has_text="Propose").click()
     page.wait_for_url(f"{console.url}/proposals/*")
+    expect(page.locator("td .outcome")).to_have_text(["no evidence", "no evidence"])
     other.goto(page.url)
     other.click("button:has-text('Approve')")
     page.reload()
+    proposal = page.url
+    page.click("button:has-text('Promote to production')")
+    expect(page.locator("main")).to_contain_text("T2 accuracy")
+    page.goto(proposal)
+    expect(page.locator("h1 .state")).to_have_text("approved")
+    see(console, 0.71, 310.0)
+    page.click("button:has-text('Run gates')")
+    rows = page.locator("table", has_text="Observed").locator("tbody tr")
+    expect(rows.nth(0)).to_contain_text("0.71")
+    expect(page.locator("td .outcome")).to_have_text(["failed", "passed"])
+    see(console, 0.93, 310.0)
+    page.click("button:has-text('Run gates')")
+    expect(rows.nth(0).locator("td")).to_have_text(["T2 accuracy", "0.93", ">= 0.9", re.compile("passed")])
+    page.screenshot(path=str(tmp_path / "gates.png"), full_page=True)
     page.click("button:has-text('Promote to production')")
     expect(page.locator("h1 .state")).to_have_text("moved")
     page.goto(f"{console.url}/harnesses/live-commerce")
     page.locator("summary", has_text="Roll back").click()
+    page.screenshot(path=str(tmp_path / "way-back.png"), full_page=True)
     page.fill("details[open] input[name=reason]", "prices are wrong")
     page.locator("details[open] button", has_text="Roll back").click()
     expect(page.locator(".cards").first).to_contain_text(console.digest[7:19])
     page.goto(console.url + "/ledger")
     expect(page.locator("#stood > table tbody tr").first).to_contain_text("rolled back")
+    assert page.locator("#stood > table .kind", has_text="ran gates").count() == 2
     page.click("text=Verify the chain")
     expect(page.locator("#verified")).to_contain_text("chain intact")
     second.close()

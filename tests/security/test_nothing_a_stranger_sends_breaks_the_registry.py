@@ -12,7 +12,7 @@ from schemathesis.checks import not_a_server_error
 from tests.security.conftest import Site
 
 EXAMPLES = 8
-AWAY = ("/api/v1/chat", "/api/v1/experiments", "/api/v1/mlflow")
+AWAY = ("/api/v1/chat", "/api/v1/experiments", "/api/v1/mlflow", "/api/v1/traces")
 """These ask another service, which is away here: they answer 503 as they should."""
 
 

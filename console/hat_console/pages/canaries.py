@@ -185,6 +185,7 @@ def _line(manifest: dict[str, Any], spec: RolloutSpec, state: State) -> dict[str
         "effective_weight": state.effective_weight,
         "reason": state.reason,
         "message": state.message,
+        "clock_started": _time(state.clock_started),
     }
 
 

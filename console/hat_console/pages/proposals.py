@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from hat_console.pages import Body, CurrentActor, CurrentRegistry, Form, Page
-from hat_registry import releases
+from hat_registry import harnesses, pointers, releases
 from hat_registry.accounts import Actor
 from hat_registry.api.routes import harness as harness_api
 from hat_registry.api.routes import proposal as api
@@ -20,6 +20,7 @@ from hat_registry.registry import Registry
 from hat_registry.ways_back import PARTS
 
 router = APIRouter()
+SIDES = ("from_digest", "to_digest")
 
 
 @router.get("/proposals")
@@ -52,7 +53,13 @@ async def one(request: Request, identity: str, view: Page, actor: CurrentActor, 
     changes: list[Body] | None = []
     if body["from_digest"]:
         changes = await run_in_threadpool(_changes, body, actor, registry)
-    return view.page(request, "proposal.html", body, changes=changes)
+    with registry.database.read() as tx:
+        found = {side: harnesses.find(tx, actor.workspace, body["name"], body[side] or "") for side in SIDES}
+        stands = pointers.of_name(tx, actor.workspace, body["kind"], body["name"])
+    numbers = {side: version.number for side, version in found.items() if version and body["kind"] == "harness"}
+    since = next((one.moved_at for one in stands if one.pointer == body["pointer"]), None)
+    told = {"numbers": numbers, "since": since if body["state"] in ("open", "approved") else None}
+    return view.page(request, "proposal.html", body, changes=changes, **told)
 
 
 def _changes(body: Body, actor: Actor, registry: Registry) -> list[Body] | None:

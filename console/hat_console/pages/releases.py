@@ -9,6 +9,7 @@ from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
 from hat_registry import releases
 from hat_registry.api.routes import release as api
 from hat_registry.api.routes.harness import Rollback
+from hat_registry.errors import NotFoundError
 
 router = APIRouter()
 
@@ -32,6 +33,8 @@ def roll_back(digest: str, form: Form, actor: CurrentActor, registry: CurrentReg
     """Take a pointer of the release's name back; then the page of where it stands."""
     with registry.database.read() as tx:
         name = releases.get(tx, actor.workspace, digest).name
+    if not actor.may("read", name):
+        raise NotFoundError(f"no release {digest[:80]}", place=actor.workspace)
     body = Rollback(reason=form.get("reason", ""), to=form.get("to") or None)
     moved = api.roll_back(name, form.get("pointer", ""), body, actor, registry)
     return RedirectResponse(f"/releases/{moved['digest']}", 303)

@@ -230,7 +230,10 @@ def _heads(files: list[Path]) -> Iterator[tuple[str, str, int]]:
 def _head(line: bytes) -> tuple[str, str, int] | None:
     """(suite, item, state) of a line, without reading the trace in it."""
     found = _HEAD.match(line)
-    return (json.loads(found[1]), json.loads(found[2]), int(found[3])) if found else None
+    try:
+        return (json.loads(found[1]), json.loads(found[2]), int(found[3])) if found else None
+    except ValueError:  # a line that a kill or a disk broke
+        return None
 
 
 def _none(ident: str) -> NotFoundError:
