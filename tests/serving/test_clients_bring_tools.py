@@ -142,6 +142,26 @@ def test_what_cannot_be_brought_is_refused_by_name(taking: World) -> None:
     )
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_responses_carry_calls_too(taking: World, streamed: bool) -> None:
+    flat: Any = {"type": "function", **SHELF["function"]}
+    asked: dict[str, Any] = {"model": "shop", "input": "the shelf", "tools": [flat], "user": "v"}
+    made = client(taking).responses
+    if streamed:
+        with made.stream(**asked) as events:
+            first = events.get_final_response()
+    else:
+        first = made.create(**asked)
+    (call,) = [item for item in first.output if item.type == "function_call"]
+    assert (call.name, json.loads(call.arguments)) == ("look_at_shelf", {"shelf": 3})
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "a vase"}
+    wrong = {**result, "call_id": "call_1"}
+    with pytest.raises(openai.BadRequestError, match="no call of this conversation"):
+        made.create(model="shop", input=[wrong], user="v")
+    done = made.create(model="shop", input=[result], previous_response_id=first.id, user="v")
+    assert done.output_text == "42 and a vase bye"
+
+
 def test_results_must_be_complete_and_of_this_conversation(taking: World) -> None:
     first = taking.say("shelf", "talk", tools=[SHELF]).json()["choices"][0]["message"]
     result = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "a vase"}

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,11 +132,8 @@ def test_a_slow_client_holds_up_nobody(world: World) -> None:
         return await by_the_book(body, request)
 
     world.script = talks
-    host, port = world.url.removeprefix("http://").split(":")
-    body = json.dumps({"model": "shop", "messages": [{"role": "user", "content": "long"}], "stream": True}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nX-Hatstack-Conversation: slow\r\n"
-    with socket.create_connection((host, int(port)), timeout=90) as slow:
-        slow.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    body = {"model": "shop", "messages": [{"role": "user", "content": "long"}], "stream": True}
+    with raw_post(world, body, "slow") as slow:
         for number in range(5):
             assert content(world.say("hi", f"other{number}")).startswith("hello")
         assert world.host is not None
@@ -147,9 +145,10 @@ def test_a_slow_client_holds_up_nobody(world: World) -> None:
     assert world.say("hi", "slow").json()["id"].endswith("-2")
 
 
-def test_a_disconnect_stops_the_generation_of_a_stream(world: World) -> None:
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_disconnect_stops_the_generation_and_the_trace_says_so(world: World, stream: bool) -> None:
     world.source.set(deploy(open_shop()))
-    stopped = threading.Event()
+    stopped, begun = threading.Event(), threading.Event()
 
     async def endless(_body: dict[str, Any], request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -157,17 +156,31 @@ def test_a_disconnect_stops_the_generation_of_a_stream(world: World) -> None:
         try:
             while True:
                 await answer.write(b'data: {"choices":[{"delta":{"content":"more "}}]}\n\n')
+                begun.set()
                 await asyncio.sleep(0.01)
         finally:
             stopped.set()
 
     world.script = endless
-    body = {"model": "shop", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    with world.client() as client, client.stream("POST", "/v1/chat/completions", json=body) as answer:
-        next(answer.iter_lines())
-    assert stopped.wait(10)
+    body = {"model": "shop", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+    with raw_post(world, body, "leaves"):
+        assert begun.wait(60)
+    assert stopped.wait(60)
     world.script = by_the_book
-    assert content(world.say("hi", "next")).startswith("hello number 1")
+    assert content(world.say("hi", "leaves")).startswith("hello number 1"), "nothing of it was kept"
+    found = [entry for entry in entries(world) if entry["type"] == "Cancel"]
+    assert len(found) == 1
+
+
+@contextmanager
+def raw_post(world: World, body: dict[str, Any], conversation: str) -> Iterator[socket.socket]:
+    """A request whose connection ends with the block, whatever is still to come."""
+    host, port = world.url.removeprefix("http://").split(":")
+    content = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nX-Hatstack-Conversation: {conversation}\r\n"
+    with socket.create_connection((host, int(port)), timeout=90) as connection:
+        connection.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        yield connection
 
 
 def test_ten_megabytes_and_malformed_json(world: World) -> None:

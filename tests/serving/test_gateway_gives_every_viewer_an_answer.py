@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import json
+import threading
 from typing import Any
 
 import httpx
@@ -178,16 +179,23 @@ def test_abort_moves_everyone_on_the_bad_arm_at_the_next_message(world: World) -
 
 
 def test_a_full_gateway_says_so_at_once(world: World) -> None:
+    full, gate = threading.Event(), threading.Event()
+    open_ones = iter(range(1, 9))
+
     async def waits(body: dict[str, Any], request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(1.0)
+        if next(open_ones, 9) == 8:
+            full.set()
+        await asyncio.to_thread(gate.wait, 60)
         return await by_the_book(body, request)
 
     world.script = waits
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda number: world.say("hi", f"c{number}"), range(16)))
-    codes = sorted(answer.status_code for answer in answers)
-    assert codes == [200] * 8 + [429] * 8
-    assert next(answer for answer in answers if answer.status_code == 429).headers["retry-after"] == "1"
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(world.say, "hi", f"c{number}") for number in range(8)]
+        assert full.wait(60)
+        refused = [world.say("hi", f"more{number}") for number in range(8)]
+        gate.set()
+    assert [(answer.status_code, answer.headers["retry-after"]) for answer in refused] == [(429, "1")] * 8
+    assert [answer.result().status_code for answer in asked] == [200] * 8
 
 
 def test_parallel_messages_of_one_conversation_are_taken_in_turn(world: World) -> None:

@@ -71,8 +71,24 @@ def chunk(
 
 
 def response_answer(answer: Answer, model: str) -> dict[str, Any]:
-    """A response object of `/v1/responses`."""
-    return response_body(f"{answer.conversation}_{answer.turn.index}", model, "completed", answer.text, usage(answer))
+    """A response object of `/v1/responses`; what its client is to call stands after the message."""
+    named = f"{answer.conversation}_{answer.turn.index}"
+    body = response_body(named, model, "completed", answer.text, usage(answer))
+    return {**body, "output": [*body["output"], *response_calls(answer)]}
+
+
+def response_calls(answer: Answer) -> list[dict[str, Any]]:
+    """The calls that the client is to make, as items of a response."""
+    return [
+        {
+            "type": "function_call",
+            "id": f"fc_{call['id']}",
+            "call_id": call["id"],
+            **call["function"],
+            "status": "completed",
+        }
+        for call in tool_calls(answer)
+    ]
 
 
 def response_body(

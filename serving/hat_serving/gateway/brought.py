@@ -66,14 +66,23 @@ class Joined:
     """Ids of the client's tools."""
 
 
-def read(given: Any) -> Brought:
-    """The field `tools` of a chat completion. RequestError names what cannot be taken."""
+def read(given: Any, *, flat: bool = False) -> Brought:
+    """The field `tools` of a chat completion, or of a response where they are `flat`. RequestError names what cannot be taken."""
     if not isinstance(given, list) or not given:
         raise RequestError("needs a list of at least one tool", place="tools", cure="or leave the field out")
+    if flat:
+        given = [_nested(one) for one in given]
     raw = orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
     if len(raw) > MOST_BYTES:
         raise RequestError(f"tools of more than {MOST_BYTES} bytes", place="tools")
     return _read(raw)
+
+
+def _nested(given: Any) -> Any:
+    """A tool as responses write it, as chat completions do."""
+    if not isinstance(given, dict):
+        return given
+    return {"type": given.get("type"), "function": {name: value for name, value in given.items() if name != "type"}}
 
 
 @lru_cache(KEPT)
@@ -152,8 +161,14 @@ def call_id(conversation: str, own: str) -> str:
     return f"call_{conversation}_{own}"
 
 
-def read_call_id(given: str) -> tuple[str, str] | None:
-    """(conversation, the session's own id); None for an id that was not given out here."""
+def read_call_id(given: str, conversation: str) -> tuple[str, str] | None:
+    """(conversation, the session's own id); None for an id that was not given out, or for another than `conversation`.
+
+    "" takes the conversation from the id, where the gateway named it.
+    """
+    if conversation:
+        own = given.removeprefix(call_id(conversation, ""))
+        return (conversation, own) if own and own != given else None
     found = _ID.fullmatch(given)
     return (found[1], found[2]) if found else None
 

@@ -22,6 +22,7 @@ from hat_serving.gateway.turns import Ask
 CHAT_FIELDS = {"model", "messages", "stream", "stream_options", "user", "metadata", "n", "store"}
 CHAT_FIELDS |= {"tools", "tool_choice", "parallel_tool_calls"}
 RESPONSE_FIELDS = {"model", "input", "stream", "user", "metadata", "previous_response_id", "store", "conversation"}
+RESPONSE_FIELDS |= {"tools", "tool_choice", "parallel_tool_calls"}
 ROOM_FIELDS = {"model", "viewer", "text", "texts", "viewers", "event", "data", "state", "details"}
 ROOM_EVENTS = ("viewer_entered", "order_placed", "item_on_sale", "state")
 MAX_TEXT = 8_000
@@ -58,9 +59,7 @@ def read_chat(body: Mapping[str, Any], conversation: str, unit: str) -> Parsed:
     _only(body, CHAT_FIELDS)
     _exactly(body, "n", (None, 1))
     _exactly(body, "store", (None, False))
-    _exactly(body, "tool_choice", (None, "auto"))
-    _exactly(body, "parallel_tool_calls", (None, True))
-    tools = brought.read(body["tools"]) if body.get("tools") is not None else None
+    tools = _tools(body)
     messages = body.get("messages")
     if not isinstance(messages, list) or not 0 < len(messages) <= MAX_MESSAGES:
         raise RequestError(f"needs 1 to {MAX_MESSAGES} messages", place="messages")
@@ -90,13 +89,20 @@ def _results(
     """A request that brings the results of calls which an answer asked for; their ids name the conversation."""
     results, key = [], conversation
     for one in given:
-        named = brought.read_call_id(one.call_id)
-        if named is None or (key and named[0] != key):
+        named = brought.read_call_id(one.call_id, key)
+        if named is None:
+            field = "call_id" if one.place.startswith("input") else "tool_call_id"
             why = "names no call of this conversation"
-            raise RequestError(why, place=f"{one.place}.tool_call_id", cure="send the id that came with the call")
+            raise RequestError(why, place=f"{one.place}.{field}", cure="send the id that came with the call")
         key = named[0]
         results.append(ToolResult(named[1], one.text))
     return _parsed(body, Ask(_text(body, "model"), key, unit or key, None, tools=tools, results=tuple(results)))
+
+
+def _tools(body: Mapping[str, Any], *, flat: bool = False) -> brought.Brought | None:
+    _exactly(body, "tool_choice", (None, "auto"))
+    _exactly(body, "parallel_tool_calls", (None, True))
+    return brought.read(body["tools"], flat=flat) if body.get("tools") is not None else None
 
 
 def _parsed(body: Mapping[str, Any], ask: Ask) -> Parsed:
@@ -110,23 +116,26 @@ def read_responses(body: Mapping[str, Any], conversation: str, unit: str) -> Par
     """A `/v1/responses` request; `previous_response_id` continues the conversation that its answer named."""
     _only(body, RESPONSE_FIELDS)
     _exactly(body, "store", (None, True, False))
+    tools = _tools(body, flat=True)
+    named = _text(body, "conversation", optional=True)
+    previous = _text(body, "previous_response_id", optional=True).removeprefix("resp_").rpartition("_")[0]
+    key = conversation or named or previous or _text(body, "user", optional=True)
     given = body.get("input")
     if isinstance(given, str):
         texts: tuple[str, ...] = (_bounded(given, "input"),)
     elif isinstance(given, list) and given:
-        said = [_said(index, message) for index, message in enumerate(given)]
+        said = [_item(index, one) for index, one in enumerate(given)]
+        results = [one for one in said if one.role == "tool"]
+        if results and said[-1].role == "tool":
+            return _results(body, key, unit, results, tools)
         if any(one.role != "user" for one in said):
             raise RequestError("earlier turns are kept by the gateway", place="input", cure="use previous_response_id")
         texts = tuple(one.text for one in said)
     else:
         raise RequestError("needs a text or a list of user messages", place="input")
-    named = _text(body, "conversation", optional=True)
-    previous = _text(body, "previous_response_id", optional=True).removeprefix("resp_").rpartition("_")[0]
-    key = (
-        conversation or named or previous or _text(body, "user", optional=True) or _derived(unit, [("user", texts[0])])
-    )
-    ask = Ask(_text(body, "model"), key, unit or key, ViewerMessage(texts, (unit or key,) * len(texts)))
-    return Parsed(ask, _flag(body, "stream"))
+    key = key or _derived(unit, [("user", texts[0])])
+    event = ViewerMessage(texts, (unit or key,) * len(texts))
+    return Parsed(Ask(_text(body, "model"), key, unit or key, event, tools=tools), _flag(body, "stream"))
 
 
 def read_room(body: Mapping[str, Any], room: str, pseudonym: Any) -> Parsed:
@@ -189,8 +198,22 @@ class _Said:
     call_id: str = ""
 
 
-def _said(index: int, message: Any) -> _Said:
-    place = f"messages[{index}]"
+def _item(index: int, item: Any) -> _Said:
+    """One item of a response's input: a message, a call that was answered, or a call's result."""
+    place = f"input[{index}]"
+    kind = item.get("type") if isinstance(item, dict) else None
+    if kind == "function_call":
+        return _Said(place, "assistant", "", calls=True)
+    if kind == "function_call_output":
+        output = item.get("output")
+        if not isinstance(output, str) or len(output) > MAX_RESULT:
+            raise RequestError(f"needs a text of at most {MAX_RESULT} characters", place=f"{place}.output")
+        return _Said(place, "tool", output, call_id=_text(item, "call_id", most=1024))
+    return _said(index, item, "input")
+
+
+def _said(index: int, message: Any, field: str = "messages") -> _Said:
+    place = f"{field}[{index}]"
     if not isinstance(message, dict):
         raise RequestError("a message is a JSON object", place=place)
     role = message.get("role")
@@ -211,7 +234,7 @@ def _said(index: int, message: Any) -> _Said:
     if role == "tool":
         if len(content) > MAX_RESULT:
             raise RequestError(f"the result has more than {MAX_RESULT} characters", place=f"{place}.content")
-        return _Said(place, role, content, call_id=_text(message, "tool_call_id"))
+        return _Said(place, role, content, call_id=_text(message, "tool_call_id", most=1024))
     return _Said(place, role, content if calls else _bounded(content, f"{place}.content"), calls)
 
 
@@ -242,12 +265,12 @@ def _bounded(text: str, place: str) -> str:
     return text
 
 
-def _text(body: Mapping[str, Any], name: str, *, optional: bool = False) -> str:
+def _text(body: Mapping[str, Any], name: str, *, optional: bool = False, most: int = 256) -> str:
     value = body.get(name)
     if value is None and optional:
         return ""
-    if not isinstance(value, str) or not value or len(value) > 256:
-        raise RequestError("needs a text of 1 to 256 characters", place=name)
+    if not isinstance(value, str) or not value or len(value) > most:
+        raise RequestError(f"needs a text of 1 to {most} characters", place=name)
     return value
 
 

@@ -184,9 +184,11 @@ class Host:
                 model.fell_back,
             )
             stored = await self._stored(ask, deployment, kept, opened, measured, trace, waits)
-        except BaseException:
+        except BaseException as error:
             # The turn was not stored, so memory must not be ahead of the store.
             kept.session = kept.head = None
+            if isinstance(error, asyncio.CancelledError):
+                self._recorder.gone(arm, session.trace, kept.told)
             raise
         counted = self._counted(ask, kept, trace)
         kept.session, kept.head, kept.seen = session, stored, len(trace.entries)

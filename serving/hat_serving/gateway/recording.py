@@ -19,6 +19,9 @@ from hat_serving.gateway.metrics import Metrics
 from hat_serving.gateway.shadow import Shown
 from hat_serving.gateway.traces import TraceWriter
 
+GONE = "~gone"
+"""Ends the session's name in the trace of a turn that was given up: it is not part of the conversation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -108,6 +111,13 @@ class Recorder:
         if self._traces is not None:
             self._traces.put(trace, _told(measured.arm))
             metrics.dropped_traces.set(self._traces.dropped)
+
+    def gone(self, arm: LiveArm, trace: Trace, told: int) -> None:
+        """Count a turn whose client went away, and queue its trace (entries from `told`) beside those of its conversation."""
+        self.metrics.turns.labels(*self.labels(arm), "cancelled").inc()
+        if self._traces is not None:
+            parts = {"entries": trace.entries[told:], "segments": trace.segments[-1:]}
+            self._traces.put(trace.model_copy(update={"session": trace.session + GONE, **parts}), _told(arm))
 
     def shadow(self, shown: Shown) -> None:
         """Count a shadow's answer under its own arm and queue its trace."""

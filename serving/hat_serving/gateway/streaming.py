@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -30,6 +30,7 @@ class Opening:
     number: int
 
 
+DONE = b"data: [DONE]\n\n"
 Pieces = AsyncGenerator["str | Answer", None]
 
 
@@ -79,14 +80,20 @@ async def chat_chunks(parsed: chat.Parsed, opening: Opening, pieces: Pieces) -> 
                 if isinstance(piece, str):
                     yield answers.chunk(identity, model, {"content": piece})
                     continue
-                for index, call in enumerate(answers.tool_calls(piece)):
-                    yield answers.chunk(identity, model, {"tool_calls": [{"index": index, **call}]})
-                yield answers.chunk(identity, model, {}, "tool_calls" if piece.calls else "stop")
-                if parsed.usage:
-                    yield answers.chunk(identity, model, usage=answers.usage(piece))
+                yield _ending(identity, model, piece, usage=parsed.usage)
     except PlatformError as error:
-        yield b"data: " + orjson.dumps({"error": told(error)}) + b"\n\n"
-    yield b"data: [DONE]\n\n"
+        yield b"data: " + orjson.dumps({"error": told(error)}) + b"\n\n" + DONE
+
+
+def _ending(identity: str, model: str, answer: Answer, *, usage: bool) -> bytes:
+    """The last events of a turn that ended well, in one write."""
+    calls = [
+        answers.chunk(identity, model, {"tool_calls": [{"index": index, **call}]})
+        for index, call in enumerate(answers.tool_calls(answer))
+    ]
+    finish = answers.chunk(identity, model, {}, "tool_calls" if answer.calls else "stop")
+    used = answers.chunk(identity, model, usage=answers.usage(answer)) if usage else b""
+    return b"".join([*calls, finish, used, DONE])
 
 
 async def response_events(parsed: chat.Parsed, pieces: Pieces) -> AsyncIterator[bytes]:
@@ -117,12 +124,28 @@ async def response_events(parsed: chat.Parsed, pieces: Pieces) -> AsyncIterator[
                 yield event("response.content_part.done", **at, part=answers.response_part(shown))
                 message = answers.response_message(identity, shown)
                 yield event("response.output_item.done", output_index=0, item=message)
+                calls = answers.response_calls(piece)
+                for index, call in enumerate(calls, 1):
+                    yield _called(event, index, call)
                 whole = answers.response_body(identity, parsed.ask.name, "completed", shown, answers.usage(piece))
-                yield event("response.completed", response=whole)
+                yield event("response.completed", response={**whole, "output": [*whole["output"], *calls]})
     except PlatformError as error:
         failed = answers.response_body(identity, parsed.ask.name, "failed", "")
         reason = {"code": "server_error", "message": told(error)["message"]}
         yield event("response.failed", response={**failed, "error": reason})
+
+
+def _called(event: Callable[..., bytes], index: int, call: Mapping[str, Any]) -> bytes:
+    """The events of one call that the client is to make."""
+    at = {"item_id": call["id"], "output_index": index}
+    begun = {**call, "arguments": "", "status": "in_progress"}
+    parts = [
+        event("response.output_item.added", output_index=index, item=begun),
+        event("response.function_call_arguments.delta", **at, delta=call["arguments"]),
+        event("response.function_call_arguments.done", **at, name=call["name"], arguments=call["arguments"]),
+        event("response.output_item.done", output_index=index, item=call),
+    ]
+    return b"".join(parts)
 
 
 def told(error: PlatformError) -> dict[str, Any]:
