@@ -42,7 +42,8 @@ def console(
     file = tmp_path / "kubeconfig"
     server = next(line.split()[-1] for line in cluster.kubeconfig.read_text().splitlines() if "server:" in line)
     file.write_text(kubeconfig(server, cluster.folder / "pki" / "ca.crt", kube.token(controller, ACCOUNT)))
-    monkeypatch.setenv("KUBECONFIG", str(file))
+    # The client reads KUBECONFIG once, when it is imported.
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
     registry = Registry.open(f"sqlite:///{tmp_path}/registry.db", tmp_path / "blobs")
     settings = ConsoleSettings(session_key=b"k" * 32, rollouts="cluster", open_access=True)
     running, thread, url = serve(registry, settings)
