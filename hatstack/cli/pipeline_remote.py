@@ -106,7 +106,7 @@ def status(
     output: Output = None,
 ) -> None:
     """Show how far a run on a cluster is, or the log of a step."""
-    from hat_pipelines.remote.follow import split_log
+    from hat_pipelines.pod import split_log
 
     engine, _ = _engine(where, remote)
     if step:

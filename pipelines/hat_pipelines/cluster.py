@@ -26,8 +26,11 @@ def parameter(step: str) -> str:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """A step's config as JSON in which no `{{` stands, since Argo and KFP would take it for a placeholder of theirs."""
-    return json.dumps(config, sort_keys=True).replace("{{", "{\\u007b")
+    """A step's config as JSON in which no `{{` stands, since Argo and KFP would take it for a placeholder of theirs.
+
+    Keys stay in the order in which the profile has them: draws between named choices go by it, here as on a cluster.
+    """
+    return json.dumps(config).replace("{{", "{\\u007b")
 
 
 def image(step: Step, profile: Profile) -> str:
@@ -40,12 +43,6 @@ def needed_image(step: Step, profile: Profile) -> str:
     return profile.cluster.trainer_image if step.component in HEAVY else profile.cluster.control_image
 
 
-def processes(step: Step, profile: Profile) -> int:
-    """How many processes run the step together: what the profile says for it or for its base name, else the pipeline."""
-    chosen = profile.cluster.processes
-    return chosen.get(step.name) or chosen.get(step.base) or step.processes
-
-
 def each(step: Step, profile: Profile) -> Resources:
     """What one process of the step asks for: what the profile says for it or for its base name, else the pipeline."""
     chosen = profile.cluster.resources
@@ -54,12 +51,12 @@ def each(step: Step, profile: Profile) -> Resources:
 
 def resources(step: Step, profile: Profile) -> Resources:
     """What the step's own pod asks for, with all its processes in it or, beside a TrainJob, with none."""
-    return WAITING if train_job(step, profile) else each(step, profile).times(processes(step, profile))
+    return WAITING if train_job(step, profile) else each(step, profile).times(profile.processes(step))
 
 
 def gpus(dag: Dag, profile: Profile) -> dict[str, int]:
     """Step → GPUs that all its processes have together."""
-    return {step.name: each(step, profile).gpus * processes(step, profile) for step in dag.steps}
+    return {step.name: each(step, profile).gpus * profile.processes(step) for step in dag.steps}
 
 
 def command(step: Step, profile: Profile) -> list[str]:
@@ -67,21 +64,15 @@ def command(step: Step, profile: Profile) -> list[str]:
     wanted = train_job(step, profile)
     if wanted:
         return ["python", "-m", "hat_pipelines.train_job", "--job", wanted.model_dump_json(exclude_defaults=True)]
-    count = processes(step, profile)
+    count = profile.processes(step)
     return ["python", "-m", "hat_pipelines.pod", *(("--processes", str(count)) if count > 1 else ())]
 
 
 def train_job(step: Step, profile: Profile) -> TrainJob | None:
     """The TrainJob that the step becomes; None when it runs in a pod of its own."""
-    jobs, count = profile.cluster.train_jobs, processes(step, profile)
+    jobs, count = profile.cluster.train_jobs, profile.processes(step)
     if jobs is None or count == 1:
         return None
-    if count % jobs.nodes:
-        raise DagError(
-            f"{count} processes of {step.name} are not the same number on each of {jobs.nodes} nodes",
-            place="cluster.train_jobs.nodes",
-            cure=f"a multiple of {jobs.nodes} processes",
-        )
     return TrainJob(
         step=step.name,
         image=needed_image(step, profile),

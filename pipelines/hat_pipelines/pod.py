@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from hat_components.runner import EXIT_CODES
 from hat_components.step import StepResult
 from hat_pipelines.errors import DagError
@@ -64,6 +66,26 @@ def perform(component: str, config: str, inputs: Inputs, out: Path, *, log: bool
         return EXIT_CODES[outcome.kind]
     step.publish(outcome)
     return 0
+
+
+def split_log(text: str) -> tuple[str, str, Fault | None]:
+    """What a pod wrote for people, the progress records in it, and what it said of its failure."""
+    plain, points = [], []
+    fault = None
+    for line in text.splitlines(keepends=True):
+        if line.startswith(PROGRESS_MARK):
+            points.append(line.removeprefix(PROGRESS_MARK))
+        elif line.startswith(FAULT_MARK):
+            with contextlib.suppress(ValidationError):  # a step may print what it likes
+                fault = Fault.model_validate_json(line.removeprefix(FAULT_MARK))
+        elif not _is_argo(line):
+            plain.append(line)
+    return "".join(plain), "".join(points), fault
+
+
+def _is_argo(line: str) -> bool:
+    """Whether the executor wrote a line about itself."""
+    return line.startswith('time="') and " argo=true" in line
 
 
 @contextmanager

@@ -102,6 +102,11 @@ class Profile(Part):
         built = dags.build(self.pipeline, self.arms, imported=imported, branches=self.branches, seeds=self.seeds)
         return built.expand()
 
+    def processes(self, step: Step) -> int:
+        """Processes that run the step together: what is said for it or for its base name, else what the pipeline says."""
+        chosen = self.cluster.processes
+        return chosen.get(step.name) or chosen.get(step.base) or step.processes
+
     def config(self, step: Step) -> StepConfig:
         """The checked config of one step of the expanded DAG."""
         cls = components.config_class(step.component)
@@ -238,7 +243,12 @@ def _check_steps(profile: Profile, finder: _Finder, imported: bool) -> list[Prob
         for path in sections
         if path[-1] not in known
     ]
+    nodes = profile.cluster.train_jobs.nodes if profile.cluster.train_jobs else 1
     for step in dag.every():
+        count = profile.processes(step)
+        if count > 1 and count % nodes:
+            told = f"{count} processes of {step.name} are not the same number on each of {nodes} nodes"
+            problems.append(finder.at(("cluster", "train_jobs", "nodes"), told, f"a multiple of {nodes} processes"))
         cls = components.config_class(step.component)
         try:
             cls.model_validate(_merged(profile, step, cls))

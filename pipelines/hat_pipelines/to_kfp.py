@@ -20,7 +20,6 @@ from hat_pipelines.cluster import (
     measured,
     mounts,
     parameter,
-    processes,
     resources,
     train_job,
 )
@@ -66,7 +65,7 @@ def component(step: Step, metric: str, profile: Profile) -> Any:
     It is the component's return value, since KFP's local runner resolves no other output in a condition.
     """
     needs = list(step.needs.items())
-    job, count = train_job(step, profile), processes(step, profile)
+    job, count = train_job(step, profile), profile.processes(step)
     more = f", job={job.model_dump_json(exclude_defaults=True)!r}" if job else f", processes={count}"
     parameters = ["config: str"]
     parameters += [f"i{index}: dsl.Input[dsl.Artifact]" for index in range(len(needs))]

@@ -11,7 +11,6 @@ a pod that is ended takes its job with it. Not here: when a step becomes a Train
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import os
 import shutil
@@ -28,7 +27,7 @@ from pydantic import BaseModel, ConfigDict
 from hat_components.runner import EXIT_CODES
 from hat_pipelines.dag import Resources, Secret, Volume
 from hat_pipelines.errors import RemoteError
-from hat_pipelines.pod import Inputs, arguments, fault_code, measure, read_arguments
+from hat_pipelines.pod import Inputs, arguments, fault_code, measure, read_arguments, split_log
 from hat_pipelines.runs import StepFolder, write_text
 
 API = "trainer.kubeflow.org/v1alpha1"
@@ -261,20 +260,30 @@ class Watch:
                 return 0
             if state:
                 sys.stderr.write(f"TrainJob {self._name}: {state}\n")
-                return exit_code(pods)
+                return exit_code(pods, self._log)
             self._pause(POLL_S)
 
     def _relay(self, pods: Sequence[Mapping[str, Any]]) -> None:
         first = [pod for pod in pods if pod["metadata"].get("labels", {}).get(INDEX) == "0"]
         if not first or first[0].get("status", {}).get("phase") in (None, "Pending"):
             return
-        path = self._kube.path("v1", "Pod", first[0]["metadata"]["name"], self._namespace)
-        with contextlib.suppress(Exception):  # the log of a pod that has just gone is no reason to stop
-            text = str(self._kube.request("GET", f"{path}/log", container=NODE))
-            whole = text[: text.rfind("\n") + 1]
-            sys.stdout.write(whole[self._written :])
-            sys.stdout.flush()
-            self._written = len(whole)
+        text = self._log(first[0])
+        whole = text[: text.rfind("\n") + 1]
+        if self._written > len(whole):  # it was rotated
+            self._written = 0
+        sys.stdout.write(whole[self._written :])
+        sys.stdout.flush()
+        self._written = len(whole)
+
+    def _log(self, pod: Mapping[str, Any]) -> str:
+        """What the pod has written; "" where that cannot be had: its verdict does not wait for it."""
+        from hat_serving.canary.errors import ClusterError
+
+        path = self._kube.path("v1", "Pod", pod["metadata"]["name"], self._namespace)
+        try:
+            return str(self._kube.request("GET", f"{path}/log", container=NODE))
+        except ClusterError:
+            return ""
 
     def _tell(self, pods: Sequence[Mapping[str, Any]]) -> None:
         """Say once why pods do not start."""
@@ -295,19 +304,18 @@ def verdict(found: Mapping[str, Any]) -> str:
     return ""
 
 
-def exit_code(pods: Sequence[Mapping[str, Any]]) -> int:
-    """Exit code of a job whose first process did not say why it ended: its container's, if that ended by itself.
-
-    143, which is tried again, when it was ended from outside or is gone.
-    """
-    for pod in pods:
+def exit_code(pods: Sequence[Mapping[str, Any]], log: Callable[[Mapping[str, Any]], str]) -> int:
+    """Exit code of a job whose first process left no word of its end: what the first pod that ended by itself says in
+    its log, else the code of its container. 143, which is tried again, when all were ended from outside or are gone."""
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("labels", {}).get(INDEX, ""))):
         for one in (pod.get("status") or {}).get("containerStatuses") or ():
             over = (one.get("state") or {}).get("terminated") or {}
             if over.get("reason") == "OOMKilled":
                 return EXIT_CODES["exhausted"]
             code = int(over.get("exitCode") or 0)
-            if pod["metadata"].get("labels", {}).get(INDEX) == "0" and code not in (0, 137, 143):
-                return code
+            if code not in (0, 137, 143):
+                fault = split_log(log(pod))[2]
+                return EXIT_CODES[fault.kind] if fault else code
     return 143
 
 

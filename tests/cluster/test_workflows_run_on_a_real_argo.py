@@ -138,29 +138,36 @@ def test_a_lost_pod_is_tried_again_and_the_run_is_like_a_local_one(
 
 
 @pytest.mark.matrix
-def test_what_failed_is_run_again_and_the_rest_is_kept(desk: Desk, place: tuple[Kube, str], shared: Path) -> None:
+def test_what_was_cancelled_or_failed_is_run_again_and_the_rest_is_kept(
+    desk: Desk, place: tuple[Kube, str], shared: Path
+) -> None:
     kube, namespace = place
-    (shared / "release").touch()
     values = {
         "steps.hold.release": str(shared / "release"),
         "steps.total.fail": "absent",
         "steps.total.marker": str(shared / "marker"),
         "cluster.retries": 0,
     }
+    resumed = Order(pipeline=HOLDING, profile="toy", target="argo", resume="again")
     placed = desk.place("default", "ada", held(shared, name="again", values=values))
-    ended = over(desk, placed)
+    log = desk.settings.root / "again" / "steps" / "hold" / "log.txt"
+    until(lambda: log.exists() and "line 3" in log.read_text(), "the second step works", 120)
+    drawn = kube.list("v1", "Pod", namespace, labelSelector="hatstack.dev/step=draw")
+    assert desk.cancel(now(desk, placed))
+    assert over(desk, placed).state == "cancelled"
+    (shared / "release").touch()
+    ended = over(desk, desk.place("default", "ada", resumed))
     assert ended.state == "failed"
     assert ended.fault is not None
-    assert "total" in ended.fault.message
-    drawn = kube.list("v1", "Pod", namespace, labelSelector="hatstack.dev/step=draw")
+    assert (ended.fault.kind, ended.fault.cure) == ("invalid_input", "make it")
+    assert "the marker is absent" in ended.fault.message
     (shared / "marker").touch()
-    again = desk.place("default", "ada", Order(pipeline=HOLDING, profile="toy", target="argo", resume="again"))
-    assert over(desk, again).state == "done"
+    assert over(desk, desk.place("default", "ada", resumed)).state == "done"
+    assert {one["state"] for one in steps(desk, placed).values()} == {"done"}
     kept = kube.list("v1", "Pod", namespace, labelSelector="hatstack.dev/step=draw")
     assert [pod["metadata"]["uid"] for pod in kept] == [pod["metadata"]["uid"] for pod in drawn]
 
 
-@pytest.mark.matrix
 def test_a_missing_secret_is_told_and_the_run_can_be_cancelled(desk: Desk, shared: Path) -> None:
     secrets = [{"variable": "KEY", "name": "absent", "key": "k"}]
     placed = desk.place(

@@ -16,9 +16,9 @@ from hat_components.runner import EXIT_CODES
 from hat_pipelines import compiler, execute, train_job
 from hat_pipelines.cluster import WAITING, command
 from hat_pipelines.dag import Step
-from hat_pipelines.errors import DagError, RemoteError
+from hat_pipelines.errors import ProfileError, RemoteError
 from hat_pipelines.plan import Job
-from hat_pipelines.pod import read_arguments
+from hat_pipelines.pod import FAULT_MARK, read_arguments
 from hat_pipelines.remote.argo import Argo
 from hat_pipelines.runs import Fault, StepFolder, write_text
 from hat_pipelines.train_job import TrainJob, Watch, manifests, perform
@@ -80,11 +80,12 @@ def test_with_it_both_forms_wait_for_a_train_job(make_job: Any) -> None:
 
 
 def test_uneven_nodes_are_refused(make_job: Any) -> None:
-    job = make_job("cluster.processes={add: 3}", TWO_NODES)
-    with pytest.raises(DagError, match="3 processes of add-naive"):
-        compiler.argo_manifest(job)
-    with pytest.raises(Exception, match=r"ad.*did you mean 'add'"):
+    with pytest.raises(ProfileError) as caught:
+        make_job("cluster.processes={add: 3}", TWO_NODES)
+    assert "3 processes of add-naive are not the same number on each of 2 nodes" in str(caught.value)
+    with pytest.raises(ProfileError) as caught:
         make_job("cluster.processes={ad: 3}")
+    assert "did you mean 'add'" in str(caught.value)
 
 
 class Cluster:
@@ -155,10 +156,18 @@ def test_a_failed_train_job_says_what_kind_of_fault_it_was(tmp_path: Path) -> No
     with pytest.raises(RemoteError, match="no Kubeflow Trainer v2") as caught:
         run(Cluster(trainer=False), tmp_path)
     assert "leave train_jobs out" in caught.value.cure
-    killed = [{"metadata": {"labels": {train_job.INDEX: "0"}}, "status": {"containerStatuses": [
-        {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}}]  # fmt: skip
-    assert train_job.exit_code(killed) == 6
-    assert train_job.exit_code([]) == 143
+    memory = ended("0", 137, "OOMKilled")
+    assert train_job.exit_code([memory], str) == 6
+    assert train_job.exit_code([ended("0", 143), ended("1", 137)], str) == 143
+    told = f"{FAULT_MARK}{away.model_dump_json()}\n"
+    assert train_job.exit_code([ended("1", 1)], lambda pod: told) == 5
+    assert train_job.exit_code([ended("1", 1), ended("0", 3)], lambda pod: "") == 3
+
+
+def ended(index: str, code: int, reason: str = "Error") -> dict[str, Any]:
+    """A pod of a TrainJob that is over."""
+    over = {"terminated": {"exitCode": code, "reason": reason}}
+    return {"metadata": {"labels": {train_job.INDEX: index}}, "status": {"containerStatuses": [{"state": over}]}}
 
 
 def test_an_api_server_that_is_away_for_good_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:

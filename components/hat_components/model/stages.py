@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hat_components.data import digest_path
+from hat_components.model import parallel
 from hat_components.model.artifact import ExistsError
 from hat_components.model.batches import Stream
 from hat_components.model.checkpoint import Checkpoints
@@ -86,12 +87,13 @@ def run_stages(
     progress: Progress,
     dtype: Literal["float32", "bfloat16"],
 ) -> StepResult:
-    """Run the courses, write the model folder, remove the checkpoints."""
+    """Run the courses, write the model folder, remove the checkpoints; of several processes the first one writes."""
+    first = parallel.join().rank == 0
     reports: dict[str, FitReport] = {}
     kept = []
     for stage in stages:
         checkpoints = None
-        if stage.fit.checkpoint_every:
+        if stage.fit.checkpoint_every and first:
             checkpoints = Checkpoints(out / "checkpoints" / stage.name, identity.digest())
             kept.append(checkpoints)
         reports[stage.name] = fit(
@@ -103,6 +105,8 @@ def run_stages(
             checkpoints=checkpoints,
             tokenizer=loaded.codec.tokenizer,
         )
+    if not first:
+        return StepResult()
     training = {
         **identity.record(),
         "identity": identity.digest(),

@@ -123,8 +123,8 @@ class Argo:
     def retry(self, name: str) -> None:
         """Put failed nodes and those that wait for them back, so that the controller runs them again."""
         found = self._workflow(name)
-        if state_of(found) != "failed":
-            raise RemoteError(f"workflow {name} has not failed", kind="conflict", place=name)
+        if state_of(found) not in ("failed", "cancelled"):
+            raise RemoteError(f"workflow {name} has neither failed nor been cancelled", kind="conflict", place=name)
         nodes, pods = revived(found)
         for pod in self._pods(name):
             if pod["metadata"].get("annotations", {}).get(NODE_NAME) in pods:

@@ -7,18 +7,15 @@ stay in the cluster's repository; what pages read is fetched. Not here: engines,
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import re
 import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from hat_pipelines import profile, run, runs
 from hat_pipelines.errors import InterruptedRunError, PipelineError, RemoteError, StepFailedError
-from hat_pipelines.pod import FAULT_MARK, PROGRESS_MARK
+from hat_pipelines.pod import split_log
 from hat_pipelines.remote.engine import Engine, Status, StepStatus, wait
 from hat_pipelines.remote.settings import Remote, read
 from hat_pipelines.remote.store import Store
@@ -95,8 +92,11 @@ def _begin(ticket: Ticket, folder: RunFolder, engine: Engine, store: Store | Non
             raise
         submit(run.named(folder, run.saved_job(folder)), engine, store, name)
         return
-    if ticket.order.resume and standing.over:
+    if ticket.order.resume and standing.over and folder.record.state != "running":  # else a follower before has done so
         engine.retry(name)
+        for step, record in folder.record.steps.items():
+            if record.state != "done":
+                folder.set_step(step, state="waiting", fault=None, started="", ended="", seconds=0.0)
         folder.save(state="running", ended="")
 
 
@@ -168,9 +168,10 @@ class Mirror:
             for path in (files.log, files.progress):
                 path.unlink(missing_ok=True)
         last, before = self._written.get(step, (tries, 0))
-        if last != tries:  # a new try writes from the start
-            before = 0
+        if last != tries:
             self._faults.pop(step, None)
+        if last != tries or before > len(whole):  # a new try writes from the start; so does a log that was rotated
+            before = 0
         fresh = whole[before:]
         self._written[step] = (tries, len(whole))
         plain, points, fault = split_log(fresh)
@@ -196,26 +197,6 @@ class Mirror:
                     shutil.rmtree(target, ignore_errors=True)
                 path.replace(target)
         shutil.rmtree(whole, ignore_errors=True)
-
-
-def split_log(text: str) -> tuple[str, str, Fault | None]:
-    """What a pod wrote for people, the progress records in it, and what it said of its failure."""
-    plain, points = [], []
-    fault = None
-    for line in text.splitlines(keepends=True):
-        if line.startswith(PROGRESS_MARK):
-            points.append(line.removeprefix(PROGRESS_MARK))
-        elif line.startswith(FAULT_MARK):
-            with contextlib.suppress(ValidationError):  # a step may print what it likes
-                fault = Fault.model_validate_json(line.removeprefix(FAULT_MARK))
-        elif not _is_argo(line):
-            plain.append(line)
-    return "".join(plain), "".join(points), fault
-
-
-def _is_argo(line: str) -> bool:
-    """Whether the executor wrote a line about itself."""
-    return line.startswith('time="') and " argo=true" in line
 
 
 def fault_of(seen: StepStatus) -> Fault | None:

@@ -54,7 +54,7 @@ class Sandbox:
         root.mkdir(parents=True, exist_ok=True)
         spec = {
             "network": self.attachment.namespace,
-            "hostname": self.pod["spec"].get("hostname") or self.pod["metadata"]["name"],
+            "hostname": self._hostname,
             "root": str(root),
             "mounts": self._mounts(container),
             "read_only_root": bool((container.get("securityContext") or {}).get("readOnlyRootFilesystem")),
@@ -76,8 +76,11 @@ class Sandbox:
         return await fetch(self.api, kind, self.pod["metadata"]["namespace"], name, optional=optional)
 
     def _mounts(self, container: Manifest) -> list[dict[str, object]]:
-        resolver = {"source": str(self.folder / "resolv.conf"), "target": "/etc/resolv.conf", "read_only": True}
-        mounts: list[dict[str, object]] = [resolver, *images.visible(), *images.find(container["image"]).mounts()]
+        mounts: list[dict[str, object]] = [
+            {"source": str(self.folder / name), "target": f"/etc/{name}", "read_only": True}
+            for name in ("resolv.conf", "hosts")
+        ]
+        mounts += [*images.visible(), *images.find(container["image"]).mounts()]
         for entry in container.get("volumeMounts") or []:
             source = self.volumes[entry["name"]]
             if entry.get("subPath"):
@@ -88,9 +91,17 @@ class Sandbox:
             mounts.append({"source": str(source), "target": target, "read_only": bool(entry.get("readOnly"))})
         return mounts
 
+    @property
+    def _hostname(self) -> str:
+        return str(self.pod["spec"].get("hostname") or self.pod["metadata"]["name"])
+
     def resolver(self, server: str) -> None:
-        """Writes the pod's resolv.conf."""
+        """Writes the pod's resolv.conf, and its hosts: a pod finds its own address by its own name."""
         namespace = self.pod["metadata"]["namespace"]
+        names = self._hostname
+        if subdomain := self.pod["spec"].get("subdomain"):
+            names = f"{names}.{subdomain}.{namespace}.svc.cluster.local {names}"
+        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{self.attachment.address} {names}\n")
         search = f"{namespace}.svc.cluster.local svc.cluster.local cluster.local"
         (self.folder / "resolv.conf").write_text(f"nameserver {server}\nsearch {search}\noptions ndots:5 timeout:2\n")
 
