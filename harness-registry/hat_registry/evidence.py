@@ -82,6 +82,21 @@ def readable(tx: Connection, actor: Actor, subject: str) -> bool:
     return False
 
 
+def evaluations(tx: Connection, workspace: str, subjects: list[str]) -> dict[str, dict[str, Any]]:
+    """Subject → suites (suite → metric → value) of its newest evaluation, for those that have one."""
+    query = (
+        select(evidence.c.subject, evidence.c.content)
+        .where(evidence.c.workspace == workspace, evidence.c.subject.in_(subjects), evidence.c.type == "evaluation")
+        .order_by(evidence.c.created_at.desc())
+    )
+    found: dict[str, dict[str, Any]] = {}
+    for row in tx.execute(query):
+        suites = json.loads(row.content)["content"].get("suites")
+        if isinstance(suites, dict):
+            found.setdefault(row.subject, suites)
+    return found
+
+
 def context(tx: Connection, workspace: str, subject: str, baseline: str | None) -> tuple[dict[str, Any], list[str]]:
     """The gates' context from the newest piece of each type, and the digests of the pieces that it came from."""
     made: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, select
 
-from hat_registry.pointers import Position, subject
+from hat_registry.pointers import Position, of_name, subject
 from hat_registry.store.tables import harness_version, release
 from hat_registry.store.tables import ledger as rows
 
@@ -61,6 +61,31 @@ def of(tx: Connection, workspace: str, now: Position, limit: int = LIMIT) -> lis
             break
     present = _parts(tx, workspace, now.kind, now.name, now.digest)
     return [_way(tx, workspace, now, digest, row, present) for digest, row in newest.items()]
+
+
+def stood(
+    tx: Connection, workspace: str, kind: str, name: str, digest: str, limit: int = LIMIT
+) -> list[dict[str, Any]]:
+    """Where and when pointers of a name stood at a digest, the newest first; `until` None: it stands there now."""
+    found: list[dict[str, Any]] = []
+    for one in of_name(tx, workspace, kind, name):
+        query = (
+            select(rows.c.seq, rows.c.at, rows.c.actor, rows.c.body)
+            .where(
+                rows.c.workspace == workspace,
+                rows.c.subject == subject(kind, name, one.pointer),
+                rows.c.kind.in_(("move", "rollback")),
+            )
+            .order_by(rows.c.seq.desc())
+            .limit(50 * limit)
+        )
+        until: str | None = None
+        for row in tx.execute(query):
+            if json.loads(row.body)["data"]["to"] == digest:
+                told = {"pointer": one.pointer, "at": row.at, "until": until, "actor": row.actor, "seq": row.seq}
+                found.append(told)
+            until = row.at
+    return sorted(found, key=lambda row: -row["seq"])[:limit]
 
 
 def _way(tx: Connection, workspace: str, now: Position, digest: str, row: Any, present: dict[str, str] | None) -> Way:

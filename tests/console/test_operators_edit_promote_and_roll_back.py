@@ -109,6 +109,13 @@ def test_the_whole_way(console: Console, context: BrowserContext, chromium: obje
     page.fill("details[open] input[name=reason]", "prices are wrong")
     page.locator("details[open] button", has_text="Roll back").click()
     expect(page.locator(".cards").first).to_contain_text(console.digest[7:19])
+    expect(page.locator("tbody a.kind")).to_have_text("T2 0.93")
+    page.click("button:has-text('Compare')")
+    expect(page.locator("ins", has_text="kinder")).to_have_count(1)
+    page.goto(f"{console.url}/harnesses/live-commerce/{console.digest}")
+    ran = page.locator("table", has_text="Until").locator("tbody tr")
+    expect(ran).to_have_count(2)
+    expect(ran.first).to_contain_text("now")
     page.goto(console.url + "/ledger")
     expect(page.locator("#stood > table tbody tr").first).to_contain_text("rolled back")
     assert page.locator("#stood > table .kind", has_text="ran gates").count() == 2

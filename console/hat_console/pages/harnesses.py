@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from hat_console.pages import Body, CurrentActor, CurrentRegistry, Form, Page
+from hat_console.pages.experiments import Known
 from hat_harness.diff import words
 from hat_harness.errors import LoadError
-from hat_registry import archive, harnesses
+from hat_registry import archive, evidence, harnesses
 from hat_registry.api.routes import harness as api
 from hat_registry.api.routes import overview
 from hat_registry.errors import InvalidError
@@ -56,7 +57,20 @@ async def history(
         for stand in body["pointers"]:
             told = await run_in_threadpool(api.get_ways_back, name, stand["pointer"], actor, registry)
             ways[stand["pointer"]] = told["ways"]
-    return view.page(request, "harness.html", body, at=at, ways_of=ways)
+    with registry.database.read() as tx:
+        badges = evidence.evaluations(tx, actor.workspace, [one["digest"] for one in body["items"]])
+    told = {digest: _badge(suites) for digest, suites in badges.items()}
+    return view.page(request, "harness.html", body, at=at, ways_of=ways, badges=told)
+
+
+def _badge(suites: dict[str, Any]) -> str:
+    """The first metric of the first suites, in a few signs."""
+    parts = []
+    for suite, metrics in list(suites.items())[:2]:
+        first = next(((k, v) for k, v in metrics.items() if isinstance(v, int | float)), None) if metrics else None
+        if first is not None:
+            parts.append(f"{suite} {first[1]:.3g}")
+    return " · ".join(parts)
 
 
 @router.get("/harnesses/{name}/edit")
@@ -66,6 +80,7 @@ def editor(
     view: Page,
     actor: CurrentActor,
     registry: CurrentRegistry,
+    gateway: Known,
     base: str = Query("production"),
 ) -> Response:
     """The editor, on a version's files."""
@@ -77,7 +92,9 @@ def editor(
         if path.endswith(EDITABLE)
     }
     body: Body = {"name": name, "base": version.digest, "number": version.number, "files": files}
-    return view.page(request, "edit.html", body, checked=overview.rendered(harness), problems=[])
+    return view.page(
+        request, "edit.html", body, checked=overview.rendered(harness), problems=[], live=gateway is not None
+    )
 
 
 @router.post("/harnesses/{name}/edit/check")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from hat_harness.render import parts_cost, render_system
 from hat_harness.segments import estimate
 from hat_harness.spec import Harness
-from hat_registry import evidence, ledger, mutes, pointers, proposals
+from hat_registry import evidence, ledger, mutes, pointers, proposals, ways_back
 from hat_registry.api.access import CurrentActor, CurrentRegistry
 from hat_registry.api.routes import history
 from hat_registry.registry import plain
@@ -57,11 +57,13 @@ def get_content(name: str, selector: str, actor: CurrentActor, registry: Current
     version, harness = registry.load(actor.workspace, name, selector)
     with registry.database.read() as tx:
         pieces = evidence.of_subject(tx, actor.workspace, version.digest)
+        ran = ways_back.stood(tx, actor.workspace, "harness", name, version.digest)
         stands = [one for one in pointers.of_name(tx, actor.workspace, "harness", name) if one.digest == version.digest]
     return {
         **{key: value for key, value in plain(version).items() if key not in {"parts"}},
         **rendered(harness),
         "pointers": [plain(one) for one in stands],
+        "ran": ran,
         "evidence": [{"digest": digest, **piece.model_dump(mode="json")} for digest, piece in pieces],
     }
 
