@@ -80,6 +80,6 @@ def write(
     if large.method == "lora":
         model = model.merge_and_unload()
     check_finite(model, "training")
-    count = sum(parameter.numel() for parameter in model.parameters())
+    count: int = sum(parameter.numel() for parameter in model.parameters())
     save_folder(folder, model, loaded.codec, {**training, "parameters": count}, dtype, head_of=start)
     return count

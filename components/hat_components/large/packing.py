@@ -71,7 +71,8 @@ def inputs_of(batch: Batch, linear: bool) -> dict[str, Any]:
             mask[number, :length] = 1
         return {"input_ids": batch.ids, "labels": batch.labels, "attention_mask": mask}
     places = torch.cat([torch.arange(length) for length in batch.rows])[None]
-    found = {"input_ids": batch.ids, "labels": batch.labels, "position_ids": places}
+    # transformers tells rows apart by their positions, where no cache is kept
+    found = {"input_ids": batch.ids, "labels": batch.labels, "position_ids": places, "use_cache": False}
     if linear:
         ends = torch.tensor([0, *batch.rows]).cumsum(0).int()
         numbers = torch.arange(len(batch.rows)).repeat_interleave(torch.tensor(batch.rows))

@@ -17,6 +17,8 @@ from hat_components.step import StepError
 from hat_harness.errors import Kind
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TOLD = (*(f"os error {code}" for code in _FULL), "PytorchStreamWriter failed", "unexpected pos")
+"""How libraries say that they could not write: Rust's by number, torch's writer in two ways."""
 
 
 class StorageError(StepError):
@@ -33,7 +35,7 @@ class ExistsError(StepError):
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """Turn a full disk into StorageError, also where a Rust library reports it as text."""
+    """Turn a full disk into StorageError, also where a library reports it as text."""
     try:
         yield
     except OSError as error:
@@ -41,7 +43,7 @@ def disk_errors(place: Path) -> Iterator[None]:
             raise StorageError(f"cannot write: {error.strerror}", place=str(place), cure="free disk space") from error
         raise
     except Exception as error:
-        if any(f"os error {code}" in str(error) for code in _FULL):
+        if any(words in str(error) for words in _TOLD):
             raise StorageError(f"cannot write: {error}", place=str(place), cure="free disk space") from error
         raise
 

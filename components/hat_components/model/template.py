@@ -176,9 +176,11 @@ def _guarded(text: str) -> str:
 
 def _arguments(given: object) -> dict[str, Any]:
     found = json.loads(given) if isinstance(given, str) else given
-    if not isinstance(found or {}, dict):
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
         raise ValueError("the arguments of a call are not an object")
-    return dict(found or {})  # type: ignore[call-overload]  # checked above
+    return {str(name): value for name, value in found.items()}
 
 
 def _call(function: Mapping[str, Any], identifier: str) -> ToolCall:

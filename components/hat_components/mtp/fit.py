@@ -87,7 +87,7 @@ def _likelihood(model: PreTrainedModel, states: torch.Tensor, targets: torch.Ten
         return functional.cross_entropy(_logits(model, part), wanted, reduction="sum")
 
     total = torch.zeros((), device=states.device)
-    for part, wanted in zip(states.split(size), targets.split(size), strict=True):
+    for part, wanted in zip(torch.split(states, size), torch.split(targets, size), strict=True):
         total = total + checkpoint(piece, part, wanted, use_reentrant=False)
     return total / len(targets)
 

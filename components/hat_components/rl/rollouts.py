@@ -89,7 +89,8 @@ class Player:
     def play(self, step: int, model: PreTrainedModel) -> Rollouts:
         """Play the groups of a step with the weights as they are."""
         self._policy.update(model)
-        groups, screened = self.cases(step), {}
+        groups = self.cases(step)
+        screened: dict[str, float] = {}
         if self._config.screen > 1:
             groups, screened = self._worst(groups, f"rl/{step}/screen/")
         played = self._played([case for case in groups for _ in range(self._config.group)], f"rl/{step}/")
