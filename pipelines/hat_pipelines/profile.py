@@ -144,6 +144,8 @@ def loads(text: str, path: Path, overrides: Sequence[str] = (), *, imported: boo
         profile = Profile.model_validate(document.data)
     except ValidationError as error:
         raise ProfileError(str(path), finder.problems(error, Profile, ())) from None
+    if ("pipeline",) in places and ("branches",) not in places and not dags.has_branches(profile.pipeline):
+        profile = profile.model_copy(update={"branches": ()})  # those of the file are of its own pipeline
     problems = _check_steps(profile, finder, imported)
     if problems:
         raise ProfileError(str(path), sorted(problems, key=lambda problem: (problem.path, problem.line)))

@@ -17,6 +17,8 @@ SMALLER = [
     "steps.base.corpus_items=30",
     *(f"steps.base.{course}.tokens=3000" for course in ("copying", "lookup", "mixed")),
     "steps.sft.fit={tokens: 4000, trainer: plain}",
+    "steps.opd.trainer=plain",
+    "steps.rl.trainer=plain",
 ]
 
 
@@ -67,7 +69,7 @@ def test_the_better_arm_is_registered_with_its_evidence(smoke: tuple[Path, dict[
     code, models, _ = hat(smoke[0], "model", "list")
     assert (code, len(models), len(models[0]["versions"])) == (0, 1, 1)
     version = models[0]["versions"][0]
-    result = json.loads((smoke[0] / "s" / "steps" / f"sft-{version['arm']}" / "result.json").read_text())
+    result = json.loads((smoke[0] / "s" / "steps" / f"mtp-{version['arm']}" / "result.json").read_text())
     assert version["digest"] == result["digests"]["model"]
     code, shown, _ = hat(smoke[0], "model", "show", "live-commerce@candidate")
     assert (code, shown["version"]) == (0, version["version"])

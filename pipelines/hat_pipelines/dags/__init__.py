@@ -55,6 +55,12 @@ def build(
     return builder(tuple(arms), imported=imported, **more)
 
 
+def has_branches(name: str) -> bool:
+    """Whether a pipeline has optional parts."""
+    builder = _own(name) if "." in name else BUILDERS.get(name)
+    return builder is not None and "branches" in inspect.signature(builder).parameters
+
+
 def _own(name: str) -> Callable[..., Dag]:
     try:
         builder: Callable[..., Dag] = importlib.import_module(name).build
