@@ -1,0 +1,139 @@
+"""What the stages after SFT bring at micro size: general distillation, RL, the draft head; on sealed seeds.
+
+Run: `python -m bench.hat.stages --seeds 1 2 3`. For each seed: SFT on the original harness without replay, distillation from
+it; HSA-SFT as in the profile, RL from it, a draft head fitted to the base, carried over and fitted again. Rows of
+finished steps stay in `rows.jsonl` and are not run again. Prints scores, paired contrasts (by seed and item, seeds as
+strata) and accept lengths as Markdown. Exits 1 when a step failed or a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench.hat import plan, tables
+from bench.hat.__main__ import HARNESS, ROOT, base_job
+from bench.hat.jobs import Job, Runner
+
+STAGES = ("opd", "rl", "mtp")
+REPLAYED_NOT = {"tokens": 800_000, "learning_rate": 3e-3, "trainer": "plain", "checkpoint_every": 0}
+"""SFT whose tokens are all of the room: what it forgets is what distillation is to bring back."""
+OPD = {
+    "threads": 1,
+    "steps": 70,
+    "batch": 64,
+    "rows_at_once": 64,
+    "prompts": {"instruction": 0.8, "copy": 0.2},
+    "learning_rate": 1e-4,
+    "trainer": "plain",
+    "checkpoint_every": 20,
+}
+OFTEN_WRONG = {
+    "product_qa": 40,
+    "discount": 20,
+    "order": 10,
+    "chat": 8,
+    "batch": 6,
+    "faq": 4,
+    "aftersale": 4,
+    "clarification": 4,
+    "refusal": 2,
+    "greet": 1,
+    "on_sale": 1,
+}
+"""Intents of RL's items, by how often the policy after SFT goes wrong in them."""
+RL = {
+    "threads": 1,
+    "steps": 45,
+    "groups": 16,
+    "group": 6,
+    "rows_at_once": 6,
+    "call_tokens": 96,
+    "settings": {"mix": OFTEN_WRONG},
+    "loss": "grpo",
+    "learning_rate": 6e-5,
+    "trainer": "plain",
+    "checkpoint_every": 10,
+}
+MTP = {"threads": 1, "sessions": 128, "held_out": 40, "steps": 60, "batch": 6, "warmup_steps": 5, "call_tokens": 96}
+LENGTH = 2.5
+"""Goal of the accept length, of 4."""
+
+
+def jobs(seeds: Sequence[int], stages: Sequence[str], base: Path) -> Iterator[Job]:
+    """Everything that the chosen stages need, in order."""
+    size = plan.Size()
+    for seed in seeds:
+        yield from plan.shared(seed, size, HARNESS)
+        taught = (f"s{seed}/augment", "trajectories")
+        if "opd" in stages:
+            sft = {"seed": seed, "threads": 1, "arm": "naive", "replay_share": 0, "fit": REPLAYED_NOT}
+            yield Job(f"s{seed}/plain", "sft", sft, {"base": base, "trajectories": taught})
+            needs = {"start": (f"s{seed}/plain", "model"), "teacher": base}
+            yield Job(f"s{seed}/opd", "opd", {"seed": seed, **OPD}, needs)
+            for arm in ("plain", "opd"):
+                yield plan.sealed(seed, arm, (f"s{seed}/{arm}", "model"), ("t4m", "t1"), size, HARNESS)
+        if "rl" in stages or "mtp" in stages:
+            yield plan.training(f"s{seed}/sft-hsa", seed, "hsa", size.tokens, 3e-3, base)
+        start = (f"s{seed}/sft-hsa", "model")
+        if "rl" in stages:
+            yield Job(f"s{seed}/rl", "rl", {"seed": seed, **RL}, {"start": start, "harness": HARNESS})
+            yield plan.sealed(seed, "hsa", start, ("t1", "t2"), size, HARNESS)
+            yield plan.sealed(seed, "rl", (f"s{seed}/rl", "model"), ("t1", "t2"), size, HARNESS)
+        if "mtp" in stages:
+            yield Job(f"s{seed}/mtp", "mtp", {"seed": seed, **MTP}, {"start": start, "harness": HARNESS})
+
+
+def accept_lengths(runner: Runner, seeds: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """Seed → accept length of the fresh head, and after it was fitted."""
+    found = {}
+    for seed in seeds:
+        if f"s{seed}/mtp" in runner.rows:
+            text = (runner.path(f"s{seed}/mtp", "model") / "training.json").read_text(encoding="utf-8")
+            told = json.loads(text)["stages"]["mtp"]
+            found[seed] = (told["accept_length_before"], told["accept_length_after"])
+    return found
+
+
+def told(got: tables.Found, lengths: Mapping[int, tuple[float, float]]) -> str:
+    """Scores, contrasts and accept lengths."""
+    pairs = (("t4m", "opd", "plain"), ("t1", "opd", "plain"), ("t2", "rl", "hsa"), ("t1", "rl", "hsa"))
+    lines = []
+    for suite, after, before in pairs:
+        left, right = tables.scores(got, after, suite), tables.scores(got, before, suite)
+        if left and right:
+            name = f"{tables.label(suite)}: {after} − {before}"
+            lines.append([name, tables.interval(right), tables.interval(left), tables.contrast(left, right)])
+    parts = [tables.table(["contrast", "before", "after", "points [95 %]"], lines)] if lines else []
+    if lengths:
+        rows = [[str(seed), f"{before:.2f}", f"{after:.2f}"] for seed, (before, after) in sorted(lengths.items())]
+        parts.append(tables.table(["seed", "accept length of a fresh head", "fitted"], rows))
+    return "\n\n".join(parts)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what is missing, then tell."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES))
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "bench-stages")
+    parser.add_argument("--jobs", type=int, default=2, help="steps side by side")
+    parser.add_argument("--prefix", default="", help="command before every step, such as `nice -n 10`")
+    given = parser.parse_args(argv)
+    runner = Runner(given.out, given.jobs, shlex.split(given.prefix))
+    problems = runner.run([base_job()])
+    if not problems:
+        problems = runner.run(list(jobs(given.seeds, given.stages, runner.path("base", "model"))))
+    lengths = accept_lengths(runner, given.seeds)
+    print(told(tables.found(runner.folder, runner.rows), lengths))
+    problems += [f"goal missed: accept length {after:.2f}" for _, after in lengths.values() if after < LENGTH]
+    print("\n".join(problems), file=sys.stderr)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
