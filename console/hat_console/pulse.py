@@ -51,8 +51,11 @@ class Counters:
         )
 
     def _pairs(self, before: Counters) -> list[tuple[float, float]]:
-        mine, theirs = (self.buckets, self.outcomes, self.tokens), (before.buckets, before.outcomes, before.tokens)
-        return [(now.get(key, 0), then[key]) for now, then in zip(mine, theirs, strict=True) for key in then]
+        """(now, then) of every counter that stood before."""
+        found = [(self.buckets.get(bound, 0), then) for bound, then in before.buckets.items()]
+        for mine, theirs in ((self.outcomes, before.outcomes), (self.tokens, before.tokens)):
+            found += [(mine.get(key, 0), then) for key, then in theirs.items()]
+        return found
 
 
 @dataclass(frozen=True)
@@ -216,9 +219,11 @@ class Pulse:
 
 
 def _add(into: Counters, more: Counters) -> None:
-    for mine, theirs in ((into.buckets, more.buckets), (into.outcomes, more.outcomes), (into.tokens, more.tokens)):
-        for key, value in theirs.items():  # type: ignore[attr-defined]  # the pairs have the same kind of key
-            mine[key] = mine.get(key, 0) + value  # type: ignore[attr-defined]  # the same
+    for bound, value in more.buckets.items():
+        into.buckets[bound] = into.buckets.get(bound, 0) + value
+    for mine, theirs in ((into.outcomes, more.outcomes), (into.tokens, more.tokens)):
+        for key, value in theirs.items():
+            mine[key] = mine.get(key, 0) + value
 
 
 def _line(samples: Sequence[tuple[float, dict[Key, Counters]]], key: Key) -> list[float | None]:

@@ -58,8 +58,8 @@ async def one(request: Request, identity: str, view: Page, actor: CurrentActor, 
         stands = pointers.of_name(tx, actor.workspace, body["kind"], body["name"])
     numbers = {side: version.number for side, version in found.items() if version and body["kind"] == "harness"}
     since = next((one.moved_at for one in stands if one.pointer == body["pointer"]), None)
-    told = {"numbers": numbers, "since": since if body["state"] in ("open", "approved") else None}
-    return view.page(request, "proposal.html", body, changes=changes, **told)
+    since = since if body["state"] in ("open", "approved") else None
+    return view.page(request, "proposal.html", body, changes=changes, numbers=numbers, since=since)
 
 
 def _changes(body: Body, actor: Actor, registry: Registry) -> list[Body] | None:
