@@ -63,7 +63,7 @@ def test_kfp_has_every_step_with_its_resources(rendered: tuple[profile.Profile, 
     wanted = loaded.cluster.resources.get("sft")
     if wanted and "sft-hsa" in tasks and dag.step("sft-hsa").base == "sft":
         found = ir["deploymentSpec"]["executors"]["exec-sft-hsa"]["container"]["resources"]
-        assert found["accelerator"]["resourceCount"] == str(wanted.gpus)
+        assert found["accelerator"]["resourceCount"] == str(wanted.gpus * loaded.processes(dag.step("sft-hsa")))
 
 
 def test_kfp_reads_every_form_and_parameters_say_what_they_are(
