@@ -309,4 +309,5 @@ def test_the_name_of_a_release_may_stand_in_model(world: World, registry: Served
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model"), name
     registry.stop()
     again = RegistrySource(Client(registry.url, tmp_path / "cache", ttl_s=0.0), "staging", ["", "second"])
+    assert again.deployment("second").control.release == digest
     assert again.deployment("release:second").control.release == digest

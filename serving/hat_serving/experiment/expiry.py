@@ -24,11 +24,11 @@ from sqlalchemy import (
     Text,
     delete,
     func,
-    insert,
     or_,
     select,
     tuple_,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from hat_registry.store.database import Database
 from hat_serving.experiment import observed, records
@@ -102,11 +102,15 @@ def expire(
 
 
 def _freeze(database: Database, workspace: str, one: Experiment, result: Result, now: float) -> None:
-    """Write down what came out, once."""
+    """Write down what came out, once. It is worked out before the transaction that writes it, since that takes a while."""
+    with database.read() as tx:
+        if kept(tx, workspace, one) is not None:
+            return
+        body = json.dumps(result(tx, one))
+    row = {"workspace": workspace, "experiment": one.name, "created": one.created, "at": now, "body": body}
     with database.write() as tx:
-        if kept(tx, workspace, one) is None:
-            row = {"workspace": workspace, "experiment": one.name, "created": one.created, "at": now}
-            tx.execute(insert(total).values(**row, body=json.dumps(result(tx, one))))
+        told = postgresql.insert(total) if tx.dialect.name == "postgresql" else sqlite.insert(total)
+        tx.execute(told.values(**row).on_conflict_do_nothing())
 
 
 def _remove(database: Database, workspace: str, table: Table, old: ColumnElement[bool], dry_run: bool) -> int:

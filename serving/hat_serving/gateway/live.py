@@ -264,9 +264,10 @@ class RegistrySource:
         try:
             plain = name.removeprefix("harness:")
             resolved, harness = self._client.harness(plain, self._pointer)
-        except ClientError as error:
-            if plain != name or error.kind == "unavailable":
+        except ClientError:
+            if plain != name:
                 raise
+            # Also while the registry is away: a harness that was never served under this name is in no cache.
             with suppress(ClientError):
                 return self._released(name)
             raise
