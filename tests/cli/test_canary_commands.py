@@ -115,15 +115,23 @@ def test_gates_ask_for_metrics_that_the_gateway_and_the_engine_have() -> None:
         (["--gate=errors"], "metrics need prometheus.url"),
         (["--steps=50,10"], "weights never go down"),
         (["--steps=ten"], "are no weights"),
-        (["--service=chat"], "either --service or --gateway"),
+        (["--service=chat"], "one of --service, --member and --gateway"),
         (["--engine=other"], "no engine is called"),
         (["--harness="], "that differs"),
     ],
 )
 def test_what_cannot_be_a_rollout_is_refused_in_words(hat: Hat, more: list[str], said: str) -> None:
     done = hat("canary", "render", "chat-v8", "--release", "r8", *GATEWAY, *more)
-    assert done.code == (2 if "either" in said else 3), done.err
+    assert done.code == (2 if said.startswith("one of") else 3), done.err
     assert said in done.err
+
+
+def test_a_member_takes_over_from_the_one_that_serves(hat: Hat) -> None:
+    argv = ("canary", "render", "chat-v8", "--release", "r8", "--member", "llm-new")
+    assert "--stable with --member" in hat(*argv).err
+    done = hat(*argv, "--stable", "llm-old", "--output=json")
+    target = read_spec(done.json()["spec"]).target
+    assert target.model_dump() == {"backend": "llmisvc", "stable": "llm-old", "canary_member": "llm-new"}
 
 
 def test_an_alias_is_no_uri_of_weights(hat: Hat) -> None:
