@@ -56,7 +56,7 @@ def test_sharded_training_is_training(tmp_path, starts, harness, data, step, kin
     assert code, "the first process died after its first step"
     assert not list((tmp_path / "two").glob("*/model/*"))
     code, told, err = together(tmp_path / "two", step, config, inputs)
-    assert code == 0, err[-3000:]
+    assert code == 0, "\n".join(line for line in err.splitlines() if "[rank0]" in line or "Error" in line)[-4000:]
     assert told[0]["digests"] == told[1]["digests"]
     assert sum(one["local"] for one in told) == told[0]["whole"] == told[1]["whole"]
     assert max(one["local"] for one in told) < 0.7 * told[0]["whole"]

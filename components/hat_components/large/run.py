@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 from torch import distributed
+from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 
 from hat_components.large.load import write
@@ -227,7 +228,13 @@ def run(trainer: Any, reporter: Reporter, resumed: tuple[Path, dict[str, Any]] |
     with disk_errors(Path(trainer.args.output_dir)):
         trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed[0]))
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    return {name: tensor.detach().cpu() for name, tensor in state.items()} if rank() == 0 else {}
+    whole = {name: _whole(tensor).detach().cpu() for name, tensor in state.items()}
+    return whole if rank() == 0 else {}
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a weight whose parts the processes hold; all of them must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def finish(
