@@ -68,9 +68,9 @@ def test_the_step_ends_with_the_promotion_and_uses_every_right(
     assert result.metrics == {"started": 1.0, "promoted": 1.0, "taken_back": 0.0}
     assert not load.bad
     assert set(answers(cluster.gateway, stable, 10)[0]) == {f"s3://models/{'3f9c' * 3}"}
-    bad = config.model_copy(
-        update={"name": "bad", "timeout_s": 1.0, "spec": {**spec, "steps": [{"setWeight": 1}, {"pause": {}}]}}
-    )
+    later = {**target, "canary": {"name": "later", "storageUri": "s3://models/later"}}
+    waiting = {**spec, "target": later, "steps": [{"setWeight": 1}, {"pause": {}}]}
+    bad = config.model_copy(update={"name": "bad", "timeout_s": 1.0, "spec": waiting})
     with pytest.raises(step.NotPromotedError):
         step.run(bad, {"proposal": file}, tmp_path, NullProgress())
     given = {

@@ -43,17 +43,16 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
     console.post("/canaries", asked)
     path = f"/canaries/{config.namespace}/{name}"
     last, ended = _watch(console, config, path, progress)
+    said = f"{last.get('reason', 'the console does not answer')} {last.get('message', '')}".strip()
     if not ended:
-        progress.warning(f"the rollout has not ended after {config.timeout_s:g} s: {last['reason']} {last['message']}")
+        progress.warning(f"the rollout has not ended after {config.timeout_s:g} s: {said}")
         if config.on_timeout == "abort":
             console.post(f"{path}/abort", {})
     result = _done(out, {"started": True, "ended": ended, **last})
-    if config.alarm and last["phase"] != "Healthy":
+    if config.alarm and last.get("phase") != "Healthy":
         what = "was taken back" if ended else "has not ended in time"
         cure = f"hat canary status {name} -n {config.namespace}"
-        raise NotPromotedError(
-            f"{what}: {last['reason']} {last['message']}".strip(), place=f"{config.namespace}/{name}", cure=cure
-        )
+        raise NotPromotedError(f"{what}: {said}", place=f"{config.namespace}/{name}", cure=cure)
     return result
 
 
