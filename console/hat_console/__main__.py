@@ -31,8 +31,8 @@ def session_key(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def main() -> None:
-    """Parse the arguments and serve until the process is ended."""
+def _parser() -> argparse.ArgumentParser:
+    """Every option of the command line."""
     parser = argparse.ArgumentParser(prog="python -m hat_console", description="Registry and console.")
     parser.add_argument("--data", type=Path, required=True, help="folder for database, blobs and keys")
     parser.add_argument("--database", default="", help="SQLAlchemy URL; with a password: HATSTACK_DATABASE_URL instead")
@@ -59,14 +59,12 @@ def main() -> None:
     parser.add_argument("--mlflow", default="", help="URL of MLflow's pages, for links")
     parser.add_argument("--remote", action="append", default=[], metavar="KEY=VALUE", help="a cluster for runs: docs")
     entry.add_options(parser)
-    given = take_defaults(parser, "HATSTACK_CONSOLE_").parse_args()
-    if given.open and given.host not in {"127.0.0.1", "::1", "localhost"}:
-        parser.error("--open is for loopback; make an account instead")
-    logs.install()
-    given.data.mkdir(parents=True, exist_ok=True)
-    registry = Registry.open(database_url(given.database, given.data), given.blobs or given.data / "blobs")
-    follower = _follower(registry, given)
-    settings = ConsoleSettings(
+    return parser
+
+
+def _settings(given: argparse.Namespace) -> ConsoleSettings:
+    """What the pages are told of the options."""
+    return ConsoleSettings(
         session_key=session_key(given.data / "session.key"),
         open_access=given.open,
         read_only=given.read_only,
@@ -84,6 +82,19 @@ def main() -> None:
         send_webhooks=not given.no_webhooks,
         log_requests=given.log_requests,
     )
+
+
+def main() -> None:
+    """Parse the arguments and serve until the process is ended."""
+    parser = _parser()
+    given = take_defaults(parser, "HATSTACK_CONSOLE_").parse_args()
+    if given.open and given.host not in {"127.0.0.1", "::1", "localhost"}:
+        parser.error("--open is for loopback; make an account instead")
+    logs.install()
+    given.data.mkdir(parents=True, exist_ok=True)
+    registry = Registry.open(database_url(given.database, given.data), given.blobs or given.data / "blobs")
+    follower = _follower(registry, given)
+    settings = _settings(given)
     desk = _desk(registry, given)
     if desk is not None:
         desk.start()

@@ -77,28 +77,15 @@ def up(
     planned = services(plan, processes.free_ports())
     rows = [(one.name, one.url) for one in planned]
     if dry_run:
-        emit(
-            {
-                "services": [{"name": one.name, "url": one.url, "command": one.command} for one in planned],
-                "changed": False,
-            },
-            lambda: table(("service", "address"), rows),
-        )
+        would = [{"name": one.name, "url": one.url, "command": one.command} for one in planned]
+        emit({"services": would, "changed": False}, lambda: table(("service", "address"), rows))
         return
     if chosen is None and not engine:
         say("no trained model yet, so no engine and no gateway: hat run --profile micro makes one")
     started = processes.start(planned, place, say)
-    body = {
-        "services": [{"name": one.name, "url": one.url, "pid": one.pid} for one in started],
-        "changed": True,
-    }
-    emit(
-        body,
-        lambda: (
-            table(("service", "address"), rows)
-            + "\nnext  hat chat, or open the console's address; hat down stops it all"
-        ),
-    )
+    body = {"services": [{"name": one.name, "url": one.url, "pid": one.pid} for one in started], "changed": True}
+    then = "\nnext  hat chat, or open the console's address; hat down stops it all"
+    emit(body, lambda: table(("service", "address"), rows) + then)
 
 
 def down(data: Data = None, runs_dir: RunsDir = None, dry_run: DryRun = False, output: Output = None) -> None:

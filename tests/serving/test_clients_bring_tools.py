@@ -117,6 +117,10 @@ def test_a_viewer_who_goes_on_instead_is_answered_and_tools_may_change_between_t
     assert taking.host is not None
     taking.host._kept.clear()
     assert say("hi")["choices"][0]["message"]["content"] == "hello with light look_at_shelf bye"
+    assert taking.admin("GET", "/deployments/shop").json()["moves"] == {}
+    taking.source.set(deploy(shop("farewell").model_copy(update={"client_tools": 2}), urgent=True))
+    assert say("shelf")["choices"][0]["finish_reason"] == "tool_calls"
+    assert taking.admin("GET", "/deployments/shop").json()["moves"] == {"urgent": 1}, "counted when it happens"
     taking.source.set(deploy(shop(), urgent=True))
     assert say("hi")["choices"][0]["message"]["content"] == "hello with none bye", "the new release takes none"
     assert say("hi", tools=[SHELF])["error"]["param"] == "tools"

@@ -6,12 +6,14 @@ import json
 
 import pytest
 import torch
+import trl
 from safetensors.torch import load_file
 
 from hat_components.base.corpus import corpus_texts, corpus_words
 from hat_components.large.settings import Large
 from hat_components.model.settings import FitConfig, TokenizerConfig
 from hat_components.model.tokenizer import train_tokenizer
+from hat_components.model.train import TrainingError
 from hat_components.mtp.config import Config as MtpConfig
 from hat_components.mtp.head import DraftHead
 from hat_components.mtp.step import run as run_mtp
@@ -20,12 +22,14 @@ from hat_components.opd.config import Config as OpdConfig
 from hat_components.opd.step import run as run_opd
 from hat_components.rl.config import Config as RlConfig
 from hat_components.rl.step import run as run_rl
+from hat_components.runner import EXIT_CODES, execute
 from hat_components.scenarios import load
 from hat_components.sft.config import Config as SftConfig
 from hat_components.sft.step import run as run_sft
 from hat_components.step import NullProgress
 from tests.training.conftest import write_trajectories
 from tests.training.large_models import qwen_tokenizer, write_model
+from tests.training.test_bad_inputs_leave_nothing_behind import small_files
 
 MIXTURE = "qwen3_5_moe_text"
 LORA = Large(rank=4, alpha=8, dtype="float32", sampled_at_once=4)
@@ -148,6 +152,27 @@ def test_a_stage_moves_the_weights_keeps_the_head_and_resumes(tmp_path, starts, 
     assert not (tmp_path / "stopped" / "model").exists()
     assert run(config, inputs, tmp_path / "stopped", NullProgress()).digests == straight.digests
     assert not (tmp_path / "stopped" / "checkpoints" / name).exists()
+
+
+def test_a_full_disk_ends_a_stage_with_its_cure_and_room_lets_it_go_on(tmp_path, starts, data, capsys):
+    config = SFT.model_copy(update={"fit": FIT.model_copy(update={"tokens": 4096})})
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    arguments = ["--config", str(tmp_path / "config.json"), "--out", str(tmp_path / "out")]
+    arguments += ["--input", f"base={starts['qwen3']}", "--input", f"trajectories={data}"]
+    with small_files(20_000):
+        assert execute(SftConfig, run_sft, arguments) == EXIT_CODES["exhausted"]
+    told = capsys.readouterr().err
+    assert "cannot write" in told
+    assert "Traceback" not in told
+    assert execute(SftConfig, run_sft, arguments) == 0
+
+
+def test_a_loss_that_is_no_number_ends_a_stage_before_a_weight_moves(tmp_path, starts, data, monkeypatch):
+    real = trl.SFTTrainer.compute_loss
+    monkeypatch.setattr(trl.SFTTrainer, "compute_loss", lambda *given, **named: real(*given, **named) * float("nan"))
+    with pytest.raises(TrainingError, match="the loss is nan at step 1"):
+        run_sft(SFT, {"base": starts["qwen3"], "trajectories": data}, tmp_path, NullProgress())
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "qwen3_5_moe_text"])

@@ -11,9 +11,13 @@ import atexit
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
+
+if TYPE_CHECKING:
+    from hat_components.model.muon import MuonAdamW
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,22 @@ class Group:
     def share(self, ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows of a batch [B, T] that are this process's: every `size`-th, which may be none."""
         return ids[self.rank :: self.size], labels[self.rank :: self.size]
+
+    def as_first(
+        self, state: dict[str, Any] | None, model: torch.nn.Module, optimizer: MuonAdamW
+    ) -> dict[str, Any] | None:
+        """What the first process restored from its checkpoint, for all: state, weights and moments."""
+        if self.size == 1:
+            return state
+        box: list[Any] = [(state, {} if state is None else optimizer.tensors())]
+        distributed.broadcast_object_list(box, src=0)
+        found, moments = box[0]
+        if found is not None:
+            for parameter in model.parameters():
+                distributed.broadcast(parameter.data, src=0)
+            if self.rank:
+                optimizer.load_tensors(moments)
+        return dict(found) if found is not None else None
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
         """The sum of a number over all processes."""

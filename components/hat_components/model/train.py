@@ -80,7 +80,8 @@ class Course:
         self.steps = self.tokens = self.supervised = 0
         self._recent: deque[float] = deque(maxlen=100)
         self._began = time.monotonic()
-        state = checkpoints.load(model, self.optimizer) if checkpoints else None
+        restored = checkpoints.load(model, self.optimizer) if checkpoints else None
+        state = parallel.join().as_first(restored, model, self.optimizer)  # of several processes one has checkpoints
         if state is not None:
             self.steps, self.tokens, self.supervised = state["steps"], state["tokens"], state["supervised"]
             self._recent.extend(state["recent"])

@@ -195,6 +195,7 @@ class Host:
         names = (ask.conversation, arm.name, arm.release, arm.digest)
         answer = Answer(*names, turn, seconds=measured.seconds, first_s=measured.first_s, counted=counted)
         if waits:
+            self._recorder.moved(measured)
             out = session.waits_for
             calls = tuple(call for call in heard.asked if call.call_id in out)
             return replace(answer, calls=calls, shown="".join(heard.shown))

@@ -7,7 +7,7 @@ the turn's own transaction and only while arms are compared. Not here: running t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hat_harness.digest import short
@@ -59,7 +59,7 @@ class Recorder:
     def rows(self, deployment: Deployment, measured: Measured, *, waits: bool = False) -> Callable[[Any], None] | None:
         """What is written in the turn's transaction; None while no arms are compared.
 
-        A turn that `waits` for its client is no turn yet: only the unit's exposure is written.
+        A turn that `waits` for its client is no turn yet: only the unit's exposure is written, and a change of arms.
         """
         place = measured.place
         if place is None and not measured.move:
@@ -84,10 +84,15 @@ class Recorder:
             _exposures(deployment, measured),
         )
 
+        if waits:  # what was done and taken so far comes with the turn's end
+            record = replace(
+                record, seconds=0.0, first_s=None, tokens_in=0, tokens_out=0, tool_calls=0, tool_failures=0
+            )
+
         def write(tx: Any) -> None:
             """The rows; a unit that is exposed for the first time is counted for its assigned arm."""
             workspace, release, _, harness = self.labels(measured.arm)
-            for arm in records.write(tx, self._workspace, record, whole=not waits):
+            for arm in records.write(tx, self._workspace, record, whole=not waits or bool(measured.move)):
                 self.metrics.exposed.labels(workspace, release, arm, harness).inc()
 
         return write
@@ -104,13 +109,18 @@ class Recorder:
             metrics.tool_calls.labels(*labels, call.failure).inc()
         metrics.tokens.labels(*labels, "in").inc(turn.prompt_tokens)
         metrics.tokens.labels(*labels, "out").inc(turn.completion_tokens)
-        if measured.move:
-            metrics.moves.labels(*labels, measured.move).inc()
-        if measured.fell_back or measured.move in ("abort", "gone"):
-            metrics.fallbacks.labels(*labels).inc()
+        self.moved(measured)
         if self._traces is not None:
             self._traces.put(trace, _told(measured.arm))
             metrics.dropped_traces.set(self._traces.dropped)
+
+    def moved(self, measured: Measured) -> None:
+        """Count a change of arms, also of a turn that waits for its client."""
+        labels = self.labels(measured.arm)
+        if measured.move:
+            self.metrics.moves.labels(*labels, measured.move).inc()
+        if measured.fell_back or measured.move in ("abort", "gone"):
+            self.metrics.fallbacks.labels(*labels).inc()
 
     def gone(self, arm: LiveArm, trace: Trace, told: int) -> None:
         """Count a turn whose client went away, and queue its trace (entries from `told`) beside those of its conversation."""
