@@ -35,7 +35,8 @@ def golden_states() -> dict[str, str]:
     for key in GOLDEN:
         name, seed = key.split("/")
         state = apply(harness, plans[name], int(seed), TRAINED, held_out=HELD_OUT)
-        found[key] = hashlib.sha256(state.model_dump_json().encode()).hexdigest()[:16]
+        text = state.model_dump_json().replace(',"client_tools":0', "")  # a setting younger than these digests
+        found[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return found
 
 
