@@ -82,13 +82,13 @@ def _kfp(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]], *
         )
         more = {"kubernetes_manifest_format": True, "kubernetes_manifest_options": options} if manifests else {}
         compiler.Compiler().compile(to_kfp(dag, profile, configs), str(path), **more)
-        return _dump(*yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        return dump(*yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
 def _argo(profile: Profile, dag: Dag, configs: Mapping[str, Mapping[str, Any]]) -> str:
     from hat_pipelines.to_hera import to_hera
 
-    return _dump(to_hera(dag, profile, configs).to_dict())
+    return dump(to_hera(dag, profile, configs).to_dict())
 
 
 class _Dumper(yaml.SafeDumper):
@@ -102,6 +102,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def _dump(*documents: Any) -> str:
+def dump(*documents: Any) -> str:
+    """Documents as YAML, the same whatever was imported."""
     text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
     return text

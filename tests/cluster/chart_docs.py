@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from hat_pipelines.compiler import dump
 from tests.cluster.charts import CHARTS, folder, render, values
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
@@ -50,7 +51,7 @@ def snapshot(chart: str) -> str:
     made = [entry for entry in render(chart, values(chart, "default")) if entry["kind"] != "CustomResourceDefinition"]
     made.sort(key=lambda entry: (entry["kind"], entry["metadata"]["name"]))
     note = "# Made by `python -m tests.cluster.chart_docs`: look at its diff.\n"
-    return note + yaml.safe_dump_all(made, sort_keys=True, width=130)
+    return note + dump(*made)
 
 
 def described(file: Path) -> Iterator[tuple[str, str, str]]:
