@@ -13,7 +13,7 @@ from typing import Any
 from trl import DistillationConfig, DistillationTrainer
 
 from hat_components.large.load import load_large, trainable
-from hat_components.large.run import Reporter, Watched, arguments, finish, newest, rank, run, together, world
+from hat_components.large.run import Reporter, Watched, finish, newest, rank, run, steady, together, world
 from hat_components.large.settings import Large
 from hat_components.model.anymodel import AnyModel
 from hat_components.model.codec import Codec
@@ -130,23 +130,7 @@ def _draw(config: Config, large: Large, loaded: Loaded, inputs: Mapping[str, Pat
 
 
 def _arguments(config: Config, large: Large, folder: Path) -> DistillationConfig:
-    held = config.rows_at_once * world()
-    if config.batch % held:
-        raise InputError(f"{config.batch} prompts are no multiple of {held}", place="batch", cure="give a multiple")
-    common = arguments(
-        large,
-        folder,
-        steps=config.steps,
-        rows=config.rows_at_once,
-        passes=config.batch // held,
-        learning_rate=config.learning_rate,
-        schedule="constant",
-        warmup=config.warmup_steps,
-        decay=config.weight_decay,
-        clip=config.clip,
-        every=config.checkpoint_every,
-        seed=config.seed,
-    )
+    common, _ = steady(config, large, folder, config.batch, "batch")
     return DistillationConfig(
         **common,
         shuffle_dataset=False,

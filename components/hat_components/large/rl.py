@@ -13,13 +13,13 @@ from typing import Any
 
 from hat_components.large.load import load_large, trainable
 from hat_components.large.opd import curves
-from hat_components.large.run import Reporter, Watched, arguments, finish, newest, rank, run, together, world
+from hat_components.large.run import Reporter, Watched, finish, newest, rank, run, steady, together, world
 from hat_components.large.settings import Large
 from hat_components.model.anymodel import AnyModel
 from hat_components.model.stages import Identity
 from hat_components.rl.config import Config
 from hat_components.rl.rollouts import Player, Rollouts
-from hat_components.step import InputError, Progress
+from hat_components.step import Progress
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is told to be experimental; trl is pinned
 
@@ -105,26 +105,10 @@ def train(
 
 
 def _arguments(config: Config, large: Large, folder: Path, experts: bool) -> GRPOConfig:
-    held, rollouts = config.rows_at_once * world(), config.groups * config.group
-    if rollouts % held:
-        raise InputError(f"{rollouts} rollouts are no multiple of {held}", place="groups", cure="give a multiple")
-    common = arguments(
-        large,
-        folder,
-        steps=config.steps,
-        rows=config.rows_at_once,
-        passes=rollouts // held,
-        learning_rate=config.learning_rate,
-        schedule="constant",
-        warmup=config.warmup_steps,
-        decay=config.weight_decay,
-        clip=config.clip,
-        every=config.checkpoint_every,
-        seed=config.seed,
-    )
+    common, passes = steady(config, large, folder, config.groups * config.group, "groups")
     return GRPOConfig(
         **common,
-        steps_per_generation=rollouts // held,
+        steps_per_generation=passes,
         num_generations=config.group,
         num_iterations=1,
         shuffle_dataset=False,

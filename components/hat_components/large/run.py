@@ -28,7 +28,9 @@ from hat_components.model.checkpoint import ResumeError
 from hat_components.model.parallel import join
 from hat_components.model.stages import MODEL, Identity, earlier
 from hat_components.model.train import TrainingError
-from hat_components.step import NullProgress, Progress, StepResult
+from hat_components.opd.config import Config as OpdConfig
+from hat_components.rl.config import Config as RlConfig
+from hat_components.step import InputError, NullProgress, Progress, StepResult
 
 WHOLE = "whole.json"
 """Written last into a checkpoint."""
@@ -197,6 +199,33 @@ def arguments(
         "seed": seed,
         "data_seed": seed,
     }
+
+
+def steady(
+    config: OpdConfig | RlConfig, large: Large, folder: Path, sampled: int, of: str
+) -> tuple[dict[str, Any], int]:
+    """What TRL's configs take where a step is over `sampled` rows that the policy wrote, and the passes that it takes.
+
+    InputError when they are no multiple of what the processes hold at a time; `of` is the setting to change.
+    """
+    held = config.rows_at_once * world()
+    if sampled % held:
+        raise InputError(f"{sampled} rows are no multiple of {held}", place=of, cure="give a multiple")
+    common = arguments(
+        large,
+        folder,
+        steps=config.steps,
+        rows=config.rows_at_once,
+        passes=sampled // held,
+        learning_rate=config.learning_rate,
+        schedule="constant",
+        warmup=config.warmup_steps,
+        decay=config.weight_decay,
+        clip=config.clip,
+        every=config.checkpoint_every,
+        seed=config.seed,
+    )
+    return common, sampled // held
 
 
 def newest(folder: Path, identity: Identity) -> tuple[Path, dict[str, Any]] | None:

@@ -12,7 +12,6 @@ import shutil
 from pathlib import Path
 
 from tests.cluster.controlplane import build, gotool, manifests
-from tests.cluster.controlplane.errors import NotBuiltError
 
 MODULE = Path(__file__).resolve().parent / "argo"
 ARGO = "github.com/argoproj/argo-workflows/v3"
@@ -22,6 +21,7 @@ PROGRAMS = {
     "argoexec": f"{ARGO}/cmd/argoexec",
 }
 MISSING = "workflow/executor/osspecific/signal_linux.go"
+PROGRAMS_OF = "Argo's"
 CURE = "run `make control-plane`: Argo's part takes about eight minutes on two cores the first time"
 
 
@@ -35,30 +35,15 @@ def key() -> str:
 
 def folder() -> Path:
     """The finished build: `bin/` and `crds.json`. Raises NotBuiltError when it is not there."""
-    found = build.cache_root() / key()
-    if not found.is_dir():
-        raise NotBuiltError("Argo's programs are not built", place=str(found), cure=CURE)
-    return found
+    return build.part(key(), PROGRAMS_OF, CURE)
 
 
 def make(jobs: int | None = None, until: float | None = None) -> Path:
     """Builds what is missing and returns the finished folder. `until`: when it has to be over, by the monotonic clock."""
-    until = until or gotool.deadline()
-    target = build.cache_root() / key()
-    if not target.is_dir():
-        if shutil.which("go") is None:
-            raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
-        with build.only_one(until):
-            if not target.is_dir():
-                _programs(target, jobs, until)
-    print(f"Argo's programs stand at {target}")
-    return target
+    return build.make_part(key(), PROGRAMS_OF, lambda partial, end: _programs(partial, jobs, end), until)
 
 
-def _programs(target: Path, jobs: int | None, until: float) -> None:
-    partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / "bin").mkdir(parents=True)
+def _programs(partial: Path, jobs: int | None, until: float) -> None:
     print("Fetching Argo's modules ...", flush=True)
     told = gotool.run(["mod", "download", "-json", ARGO], MODULE, until=until, heard=gotool.teller("modules"))
     source = Path(str(json.loads(told)["Dir"]))
@@ -71,7 +56,6 @@ def _programs(target: Path, jobs: int | None, until: float) -> None:
         gotool.run(argv, MODULE, until=until, heard=gotool.teller("packages"))
     manifests.write(sorted((source / "manifests/base/crds/minimal").glob("argoproj*.yaml")), partial / "crds.json")
     shutil.rmtree(partial / "source", ignore_errors=True)
-    partial.rename(target)
 
 
 def _with_the_missing_file(source: Path, partial: Path) -> Path:

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,6 +78,39 @@ def only_one(until: float) -> Iterator[None]:
         yield
 
 
+def part(name: str, programs: str, cure: str) -> Path:
+    """The finished build `name` of a further part. Raises NotBuiltError when it is not there."""
+    found = cache_root() / name
+    if not found.is_dir():
+        raise NotBuiltError(f"{programs} programs are not built", place=str(found), cure=cure)
+    return found
+
+
+def make_part(name: str, programs: str, make: Callable[[Path, float], None], until: float | None) -> Path:
+    """The same, made when it is missing: `make` fills a folder, which gets its name when it is whole.
+
+    `until`: when it has to be over, by the monotonic clock.
+    """
+    until = until or gotool.deadline()
+    target = cache_root() / name
+    if not target.is_dir():
+        _needs_go()
+        with only_one(until):
+            if not target.is_dir():
+                partial = target.with_name(f"{target.name}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                (partial / "bin").mkdir(parents=True)
+                make(partial, until)
+                partial.rename(target)
+    print(f"{programs} programs stand at {target}")
+    return target
+
+
+def _needs_go() -> None:
+    if shutil.which("go") is None:
+        raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
+
+
 def build(jobs: int | None = None, until: float | None = None) -> Path:
     """Builds what is missing and returns the finished folder.
 
@@ -86,8 +119,7 @@ def build(jobs: int | None = None, until: float | None = None) -> Path:
     until = until or gotool.deadline()
     target = cache_root() / key()
     if not manifests.place(target).is_dir():
-        if shutil.which("go") is None:
-            raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
+        _needs_go()
         with only_one(until):
             if not target.is_dir():
                 _programs(target, jobs, until)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from pathlib import Path
 
 from tests.cluster.controlplane import build, gotool, manifests
-from tests.cluster.controlplane.errors import NotBuiltError
 
 MODULE = Path(__file__).resolve().parent / "trainer"
 TRAINER, JOBSET = "github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset"
@@ -26,6 +24,7 @@ FILES = {
     "jobset-webhooks": ((JOBSET, "config/components/webhook/manifests.yaml"),),
 }
 """Name of a set → (module, files in it)."""
+PROGRAMS_OF = "Kubeflow Trainer's"
 CURE = "run `make control-plane ARGS=--trainer`: about three minutes on two cores the first time"
 
 
@@ -39,30 +38,15 @@ def key() -> str:
 
 def folder() -> Path:
     """The finished build: `bin/` and one JSON file per set. Raises NotBuiltError when it is not there."""
-    found = build.cache_root() / key()
-    if not found.is_dir():
-        raise NotBuiltError("Kubeflow Trainer's programs are not built", place=str(found), cure=CURE)
-    return found
+    return build.part(key(), PROGRAMS_OF, CURE)
 
 
 def make(jobs: int | None = None, until: float | None = None) -> Path:
     """Builds what is missing and returns the finished folder. `until`: when it has to be over, by the monotonic clock."""
-    until = until or gotool.deadline()
-    target = build.cache_root() / key()
-    if not target.is_dir():
-        if shutil.which("go") is None:
-            raise NotBuiltError("the `go` command is missing", cure="install Go 1.25 or newer and put it on PATH")
-        with build.only_one(until):
-            if not target.is_dir():
-                _programs(target, jobs, until)
-    print(f"Kubeflow Trainer's programs stand at {target}")
-    return target
+    return build.make_part(key(), PROGRAMS_OF, lambda partial, end: _programs(partial, jobs, end), until)
 
 
-def _programs(target: Path, jobs: int | None, until: float) -> None:
-    partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / "bin").mkdir(parents=True)
+def _programs(partial: Path, jobs: int | None, until: float) -> None:
     print("Fetching the modules of Kubeflow Trainer ...", flush=True)
     roots = {
         name: Path(str(json.loads(gotool.run(["mod", "download", "-json", name], MODULE, until=until))["Dir"]))
@@ -74,4 +58,3 @@ def _programs(target: Path, jobs: int | None, until: float) -> None:
     for name, patterns in FILES.items():
         files = [path for module, pattern in patterns for path in sorted(roots[module].glob(pattern))]
         manifests.write(files, partial / f"{name}.json")
-    partial.rename(target)
