@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -52,15 +53,27 @@ class Postgres:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+LISTENERS = ("s3", "master", "volume", "filer", "admin")
+"""Parts of an S3 server that listen, each on a port for HTTP and one for gRPC."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nothing listened on a moment ago, all different."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
 class S3:
-    """One S3 server with a bucket `hatstack`."""
+    """One S3 server with a bucket `hatstack`; several run side by side."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.endpoint = f"http://127.0.0.1:{self.port}"
+        names = [f"{part}.port{kind}" for part in LISTENERS for kind in ("", ".grpc")]
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.endpoint = f"http://127.0.0.1:{self.ports['s3.port']}"
         self.process = self._start()
 
     def blobs(self, prefix: str = "blobs/") -> S3Blobs:
@@ -79,7 +92,8 @@ class S3:
     def _start(self) -> subprocess.Popen[bytes]:
         weed = Path(shutil.which("weed") or Path(sys.executable).parent / "weed")
         command = [weed, "mini", "-dir", self.folder, "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1"]
-        command += ["-s3.port", str(self.port), "-admin.ui=false"]
+        command += ["-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        command += [f"-{name}={port}" for name, port in self.ports.items()]
         keys = {"AWS_ACCESS_KEY_ID": "hat", "AWS_SECRET_ACCESS_KEY": "hat-secret"}
         process = subprocess.Popen(
             command, env={**os.environ, **keys}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
