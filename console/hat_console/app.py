@@ -5,8 +5,12 @@ Not here: pages (hat_console.pages), rules (hat_registry).
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
@@ -38,6 +42,7 @@ from hat_console.pulse import Prices, Pulse
 from hat_console.session import Sessions, check_change
 from hat_console.view import Views, wants_json
 from hat_harness.errors import PlatformError
+from hat_pipelines.desk import look
 from hat_pipelines.desk.desk import Desk
 from hat_registry import accounts
 from hat_registry.api import problem
@@ -164,7 +169,23 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
 
     app.add_middleware(Identify, registry=registry, settings=settings)
     _errors(app)
+    _prepared(app)
     return app
+
+
+def _prepared(app: FastAPI) -> None:
+    """Let the server take requests only once what the first visitor would wait for is done."""
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def life(started: FastAPI) -> AsyncIterator[Any]:
+        await asyncio.to_thread(app.state.views.prepare)
+        if app.state.runs is not None:
+            await asyncio.to_thread(look.records, app.state.runs)
+        async with inner(started) as state:
+            yield state
+
+    app.router.lifespan_context = life
 
 
 def _identify(request: Request, registry: Registry, settings: ConsoleSettings) -> Response | None:

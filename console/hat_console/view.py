@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -14,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from hat_console.messages import preferred, translator
+from hat_console.messages import LANGUAGES, catalogue, preferred, translator
 from hat_registry.accounts import Actor
 
 CSP = (
@@ -28,17 +29,15 @@ class Views:
     """Renders templates."""
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        folder = str(files(__package__).joinpath("templates"))
         self._clock = clock
-        self._jinja = Environment(
-            loader=FileSystemLoader(folder),
-            autoescape=select_autoescape(["html"]),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._jinja.filters["short"] = lambda digest: str(digest).removeprefix("sha256:")[:12]
-        self._jinja.filters["number"] = lambda value: f"{value:,}"
+        self._jinja = environment()
+
+    def prepare(self) -> None:
+        """Read the messages and compile every template, so that no visitor waits for it; once for a process."""
+        for language in LANGUAGES:
+            catalogue(language)
+        for name in self._jinja.list_templates():
+            self._jinja.get_template(name)
 
     def page(self, request: Request, template: str, body: Any, *, status: int = 200, **extra: Any) -> Response:
         """The HTML of `template`, or `body` itself where JSON is asked for."""
@@ -65,6 +64,22 @@ class Views:
             "Vary": "Accept, Accept-Language, Cookie",
         }
         return HTMLResponse(content, status, headers=headers)
+
+
+@cache
+def environment() -> Environment:
+    """The templates, compiled once for the whole process."""
+    made = Environment(
+        loader=FileSystemLoader(str(files(__package__).joinpath("templates"))),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        cache_size=-1,
+    )
+    made.filters["short"] = lambda digest: str(digest).removeprefix("sha256:")[:12]
+    made.filters["number"] = lambda value: f"{value:,}"
+    return made
 
 
 def wants_json(request: Request) -> bool:

@@ -43,6 +43,9 @@ SECURITY_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 
+NOWHERE = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
+"""A request that no route answers."""
+
 
 class Guard:
     """Bounds the body and sets security headers. Plain ASGI: Starlette's decorator costs a task and a queue a request."""
@@ -94,7 +97,9 @@ def create_app(
     sender = Sender(registry.database, outbound)
 
     @asynccontextmanager
-    async def life(_app: FastAPI) -> AsyncIterator[None]:
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        for route in app.router.routes:  # FastAPI builds what was included when it is first compared with a request
+            route.matches(NOWHERE)
         hub.closing = False
         if send_webhooks and not read_only:
             sender.start()

@@ -31,7 +31,8 @@ LOG_BYTES = 64 * 1024
 
 
 @lru_cache(maxsize=4096)
-def _record(path: Path, changed: int, size: int) -> RunRecord | None:
+def record_of(path: Path, changed: int, size: int) -> RunRecord | None:
+    """The record in a file of this time of change and size; None when it cannot be read."""
     try:
         return RunRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -48,7 +49,7 @@ def records(root: Path) -> list[RunRecord]:
             stat = path.stat()
         except OSError:
             continue
-        record = _record(path, stat.st_mtime_ns, stat.st_size)
+        record = record_of(path, stat.st_mtime_ns, stat.st_size)
         if record is not None:
             found.append((record.started, record))
     found.sort(key=lambda pair: (pair[0], pair[1].id), reverse=True)
