@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import kopf
 import pytest
 
+from hat_serving.canary import control
 from hat_serving.canary.backends import Reading
+from hat_serving.canary.controller import Controller, Settings
 from hat_serving.canary.driver import Look, Wishes, look
 from hat_serving.canary.errors import BackendError, ClusterError
-from hat_serving.canary.spec import RolloutSpec, read_spec
+from hat_serving.canary.folder import Folder
+from hat_serving.canary.kube import Manifest
+from hat_serving.canary.preflight import Finding
+from hat_serving.canary.spec import API_VERSION, KIND, RolloutSpec, read_spec
 from hat_serving.canary.state import Measurement, State
 
 SPEC: dict[str, Any] = {
@@ -176,3 +184,49 @@ def test_a_finished_rollout_is_left_alone() -> None:
     journal = Journal()
     once(journal, State(phase="Healthy"), 0.0)
     assert journal.lines == []
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Controller, Folder]:
+    """A controller, and the folder with the rollout `r2` that it works on; the backend is a Journal."""
+    folder = Folder(tmp_path)
+    control.start(folder, control.render("r2", "default", read_spec(SPEC)))
+    journal = Journal()
+    monkeypatch.setattr("hat_serving.canary.controller.backend_for", lambda spec, kube, namespace: journal)
+    return Controller(folder, Settings()), folder
+
+
+def resource(folder: Folder) -> Manifest:
+    found = folder.get(API_VERSION, KIND, "r2", "default")
+    assert found is not None
+    return found
+
+
+def test_a_deletion_that_lost_a_race_is_not_the_end_of_it(started: tuple[Controller, Folder]) -> None:
+    """Else the resource would go while its canary still has traffic."""
+    controller, folder = started
+    stale = resource(folder)
+    assert controller.look(stale) is not None
+    assert controller.look(stale) is None
+    with pytest.raises(kopf.TemporaryError, match="changed meanwhile"):
+        controller.look(stale, deleting=True)
+
+
+def test_preflight_is_asked_again_soon_and_then_seldom(
+    started: tuple[Controller, Folder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller, folder = started
+    now, asked = [0.0], []
+
+    def preflight(*_: object) -> list[Finding]:
+        asked.append(now[0])
+        return [Finding("NoCapacity", "error", "no place")] if now[0] < 40 else []
+
+    monkeypatch.setattr("hat_serving.canary.controller.preflight", preflight)
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
+    monkeypatch.setattr("hat_serving.canary.controller.time", clock)
+    for second in range(50):
+        now[0] = float(second)
+        controller.look(resource(folder))
+    assert asked == [0, 1, 3, 7, 15, 25, 35, 45]
+    assert resource(folder)["status"]["phase"] == "Progressing"

@@ -43,8 +43,18 @@ VERSION = API_VERSION.rpartition("/")[2]
 LEASE = "hatstack-canary-controller"
 FOLLOW_SECONDS = (0.25, 0.5, 0.75)
 """Waits between the further looks after weights were written; the next look of the timer comes `interval` later."""
-CHECK_SECONDS = 10.0
-"""Seconds between two runs of preflight for a rollout that it holds back."""
+CHECK_SECONDS = (1.0, 10.0)
+"""Seconds until preflight is asked again about a rollout that it holds back: at first, and at most; they double."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What preflight said of a rollout, and when it is asked again."""
+
+    said: str
+    again: float
+    """Reading of the monotonic clock."""
+    wait: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +89,8 @@ class Controller:
         self._health = Health(0, 1.0)
         self._trouble: dict[str, str] = {}
         """Resource uid → what went wrong at the last look."""
-        self._checked: dict[str, tuple[float, str]] = {}
-        """Resource uid → when preflight was last asked, and why it said no."""
+        self._refused: dict[str, Refusal] = {}
+        """Resource uid → preflight's last no."""
         kopf.on.login(registry=self.registry)(_login)
         kopf.on.startup(registry=self.registry)(self._configure)
         kopf.timer(GROUP, VERSION, PLURAL, registry=self.registry, interval=settings.interval, when=_open)(self._timer)
@@ -197,13 +207,14 @@ class Controller:
         try:
             done = self._look(found, spec, before, backend, wishes)
         except ClusterError as error:
-            if error.code in (404, 409):
+            # Deleting, a lost race is no end: the canary has not been taken back yet.
+            if error.code == 404 or (error.code == 409 and not deleting):
                 return None
             raise kopf.TemporaryError(str(error), delay=self._settings.interval) from error
         self._trouble[metadata["uid"]] = done.trouble
         if done.state.phase in TERMINAL:
-            for memory in (self._trouble, self._checked):
-                memory.pop(metadata["uid"], None)
+            self._trouble.pop(metadata["uid"], None)
+            self._refused.pop(metadata["uid"], None)
         if done.trouble:
             log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], done.trouble)
         self._observer.record(found, spec, before, done)
@@ -216,13 +227,20 @@ class Controller:
         source = Prometheus(spec.prometheus.url, spec.prometheus.timeout) if spec.prometheus else None
 
         def check() -> str:
-            """Reads much of the cluster, so a refusal is not asked for anew at every look."""
-            asked, said = self._checked.get(metadata["uid"], (0.0, ""))
-            if not said or time.monotonic() - asked > CHECK_SECONDS:
+            """Reads much of the cluster, so a refusal is not asked for anew at every look.
+
+            The wait doubles: accelerators of a pod that is just ending are free in a moment, other trouble lasts.
+            """
+            last = self._refused.pop(metadata["uid"], None)
+            if last is None or time.monotonic() >= last.again:
                 findings = preflight(spec, self._kube, metadata["namespace"], metadata["name"], source)
                 said = "; ".join(str(finding) for finding in findings if finding.level == "error")
-                self._checked[metadata["uid"]] = (time.monotonic(), said)
-            return said
+                wait = min(last.wait * 2, CHECK_SECONDS[1]) if last else CHECK_SECONDS[0]
+                last = Refusal(said, time.monotonic() + wait, wait) if said else None
+            if last is None:
+                return ""
+            self._refused[metadata["uid"]] = last
+            return last.said
 
         def save(state: State) -> None:
             """Refused (409) when the resource has changed since it was read: that look is void."""
