@@ -18,9 +18,10 @@ import pytest
 
 from hat_harness.save import harness_files
 from hat_registry.store.database import Database
+from hat_serving.gateway.erase import erase_viewer
 from hat_serving.gateway.host import HostLimits
 from tests.registry import servers
-from tests.serving.conftest import Running, World, deploy, shop
+from tests.serving.conftest import KEY, Running, World, deploy, shop
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,32 @@ def test_of_two_replicas_that_answer_at_once_one_is_refused_and_nothing_is_lost(
             thread.join(30)
         assert set(codes) <= {200, 409}
         assert text(one.say("hi", "race")) == f"hello number {codes.count(200) + 1} bye"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_erasing_a_viewer_takes_every_conversation_that_has_its_words(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = request.getfixturevalue("postgres") if kind == "postgres" else f"sqlite:///{tmp_path}/gateway.db"
+    world = World(folder=tmp_path)
+    world.source.set(deploy(shop()))
+
+    def say(room: str, *viewers: str) -> str:
+        body = {"model": "shop", "viewer": room, "texts": [f"hi, {one} here" for one in viewers], "viewers": viewers}
+        answer = client.post(f"/v1/rooms/{room}/messages", json=body)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["text"])
+
+    with gateway(world, url), world.client() as client:
+        for room, viewers in (("one", ("bert", "anna")), ("two", ("bert",)), ("anna", ("anna",))):
+            assert say(room, *viewers) == "hello number 1 bye"
+        planned = erase_viewer(tmp_path, "anna", KEY, database=url, dry_run=True)
+        assert planned.conversations == erase_viewer(tmp_path, "anna", KEY, database=url).conversations == 2
+        assert erase_viewer(tmp_path, "anna", KEY, database=url).conversations == 0
+        asked = len(world.asked)
+        assert say("one", "bert") == "hello number 1 bye", "the running gateway has forgotten it too"
+        assert say("two", "bert") == "hello number 2 bye"
+        assert "anna" not in str(world.asked[asked:])
 
 
 def port() -> int:

@@ -170,19 +170,28 @@ class Conversations:
         return replace(head, turns=number)
 
     def count(self, unit: str) -> int:
-        """How many conversations a unit has."""
-        mine = (conversation.c.workspace == self._workspace, conversation.c.unit == unit)
+        """How many conversations `forget` would delete."""
         with self._database.read() as tx:
-            return len(tx.execute(select(conversation.c.id).where(*mine)).all())
+            return len(self._with(tx, unit))
 
     def forget(self, unit: str) -> int:
-        """Delete all conversations of a unit; how many there were."""
+        """Delete all conversations that hold words of a unit; how many there were.
+
+        A batch brings the words of several viewers into one conversation, and a session is a function of all its events,
+        so such a conversation goes as a whole, as its trace does.
+        """
         with self._database.write() as tx:
-            mine = (conversation.c.workspace == self._workspace, conversation.c.unit == unit)
-            ids = list(tx.execute(select(conversation.c.id).where(*mine)).scalars())
+            ids = self._with(tx, unit)
             self._drop(tx, ids)
             records.forget(tx, self._workspace, unit)
         return len(ids)
+
+    def _with(self, tx: Connection, unit: str) -> list[str]:
+        """Ids of the conversations of a unit, and of those in which it spoke."""
+        own = select(conversation.c.id).where(conversation.c.workspace == self._workspace, conversation.c.unit == unit)
+        spoke = turn.c.events.contains(json.dumps(unit, ensure_ascii=False), autoescape=True)
+        heard = select(turn.c.conversation).where(turn.c.workspace == self._workspace, spoke)
+        return sorted(tx.execute(own.union(heard)).scalars())
 
     def old(self, before: str) -> int:
         """How many conversations are untouched since `before` (UTC text)."""

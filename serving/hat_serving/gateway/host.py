@@ -243,7 +243,9 @@ class Host:
         session, head = kept.session, kept.head
         if self._journal is not None:
             stored = await self._journal.find(ask.conversation)
-            if stored is not None and (session is None or head is None or head.turns != stored.turns):
+            if stored is None:  # what was erased or is past its day is not known here any more either
+                session = head = None
+            elif session is None or head is None or head.turns != stored.turns:
                 session, head = await asyncio.to_thread(self._restored, stored, kept), stored
         where = None
         if session is None or head is None or deployment.compares:
