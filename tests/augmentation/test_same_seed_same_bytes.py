@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from hat_harness.augment import apply, suite_plan, trained_plan
 from hat_harness.augment.conversation import augment_conversation
+from hat_harness.augment.naming import weighted
 from hat_harness.augment.operators import ParameterType, Register
 from tests.augmentation.strategies import HELD_OUT, TRAINED, harnesses, make_harness, operators, seeds
 
@@ -84,3 +85,12 @@ def test_conversations_are_reproducible():
     entry = load_sample("held_in")[0]
     plan = trained_plan()
     assert augment_conversation(entry, plan, 3) == augment_conversation(entry, plan, 3)
+
+
+def test_the_order_of_weights_says_nothing():
+    """Digests of plans leave the order of a mapping out, so draws do, too."""
+    drawn = [("trained", 0.5), ("random", 0.3), ("swap", 0.2)]
+    for seed in range(20):
+        ways = [weighted(Random(seed), dict(order)) for order in (drawn, drawn[::-1])]
+        assert ways[0] == ways[1]
+    assert {weighted(Random(seed), dict(drawn)) for seed in range(40)} == {"trained", "random", "swap"}

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import get_args
 
 from hat_components.model.codec import Codec
 from hat_components.model.general import general_words, words_in
 from hat_components.opd.config import Config
 from hat_components.scenarios import load
 from hat_scenarios import general
+
+_ORDER = tuple(reversed(get_args(general.Kind)))
 
 
 def words_of(config: Config, codec: Codec) -> general.Words:
@@ -27,7 +30,8 @@ class Prompts:
     """Draws prompts."""
 
     def __init__(self, shares: Mapping[general.Kind, float], codec: Codec, words: general.Words, seed: int) -> None:
-        self._kinds, self._weights = list(shares), list(shares.values())
+        self._kinds = sorted(shares, key=_ORDER.index)  # a config's digest says nothing of the order of a mapping
+        self._weights = [shares[kind] for kind in self._kinds]
         self._codec, self._words, self._seed = codec, words, seed
 
     def of(self, step: int, count: int, longest: int) -> list[tuple[int, ...]]:

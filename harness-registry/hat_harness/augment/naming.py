@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 from hat_harness.augment.draft import Draft, PartT, Record, changed
 from hat_harness.augment.inner import below_names, concerned, inner_names, rename_inner, with_inner
 from hat_harness.augment.mentions import CallRewriter, Closure
-from hat_harness.augment.operators import ActivationName, ParameterName, SkillName, ToolName
+from hat_harness.augment.operators import ActivationName, LayoutMode, ParameterName, SkillName, ToolName
 from hat_harness.augment.schema import (
     completed,
     fixed_names,
@@ -30,6 +30,8 @@ from hat_harness.augment.words import ACTIVATION, Lexicon, NameMode, drawn_name,
 from hat_harness.canonical import renamed_inside
 from hat_harness.spec import NAME_PATTERN, Tool
 
+MODES: tuple[str, ...] = tuple(dict.fromkeys((*get_args(NameMode), *get_args(LayoutMode))))
+"""Every mode of every operator, in the order in which one is drawn."""
 _VALID = re.compile(NAME_PATTERN)
 _TRIES = 40
 _POOL_TRIES = 12
@@ -49,10 +51,11 @@ class Names:
 
 
 def weighted(rng: Random, weights: Mapping[Any, float]) -> Any:
-    """One key drawn by weight."""
+    """One mode drawn by weight. The order of the mapping says nothing, as digests of plans leave it out."""
     if len(weights) == 1:
         return next(iter(weights))
-    return rng.choices(list(weights), list(weights.values()))[0]
+    modes = sorted(weights, key=MODES.index)
+    return rng.choices(modes, [weights[mode] for mode in modes])[0]
 
 
 def fresh(rng: Random, make: Callable[[], str], taken: set[str]) -> str:
