@@ -54,6 +54,13 @@ def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
             yield entry["metadata"]["name"], entry["spec"]["template"]
 
 
+def rules() -> Manifest:
+    """The alerts of chart hatstack-serving."""
+    rendered = render("hatstack-serving", values("hatstack-serving", "gpu"))
+    (found,) = [entry for entry in rendered if entry["kind"] == "PrometheusRule"]
+    return found
+
+
 def rights(kube: Kube, account: str) -> set[tuple[str, str, str]]:
     """(group, resource, verb) that the chart's roles give an account, as the API server holds them."""
     given = set()

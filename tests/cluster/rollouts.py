@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections
 import shutil
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from hat_serving.canary.errors import BackendError, ClusterError
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.spec import API_VERSION, KIND
 from tests.cluster.helpers import answers, pod, state, until
@@ -48,6 +50,19 @@ def until_phase(
     except AssertionError as error:
         raise AssertionError(f"{error}; the status is {last}") from None
     return last
+
+
+def written(verb: Callable[[], None]) -> bool:
+    """Whether the write went through; else the driver tries again: KServe may have changed the object meanwhile."""
+    try:
+        verb()
+    except BackendError:
+        return False
+    except ClusterError as error:
+        if error.code != 409:
+            raise
+        return False
+    return True
 
 
 class Load:

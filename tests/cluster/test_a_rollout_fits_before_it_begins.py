@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hat_serving.canary.capacity import Need, Node, accelerators, free_nodes, needs_of_service, place
+from hat_serving.canary.errors import ClusterError
+from hat_serving.canary.inspect import CHECKS, DEFAULT_CLASS
 from hat_serving.canary.lease import Seen, decide
 from hat_serving.canary.preflight import preflight
 from hat_serving.canary.spec import read_spec
@@ -175,6 +177,104 @@ def test_a_route_group_is_looked_at_before_it_is_split(members: list[dict[str, A
     spec = read_spec({"release": "sha256:" + "1" * 64, "target": target, "steps": [{"setWeight": 5}]})
     found = preflight(spec, Store(*ground(), *members), "live", "r", None)  # type: ignore[arg-type]  # it only reads
     assert {finding.code for finding in found} == codes
+
+
+def serving(*, ready: bool = True, mode: str = "Standard", **predictor: Any) -> tuple[dict[str, Any], ...]:
+    """InferenceService `chat` with two replicas of one GPU each, and KServe's own Deployment."""
+    condition = {"type": "Ready", "status": str(ready)}
+    spec = {"predictor": {"name": "v1", "minReplicas": 2, "model": {"storageUri": "s3://m/v1"}, **predictor}}
+    annotations = {"serving.kserve.io/deploymentMode": mode} if mode else {}
+    service = {"kind": "InferenceService", "metadata": {"name": "chat", "annotations": annotations}, "spec": spec,
+               "status": {"conditions": [condition], "deploymentMode": mode or "Standard"}}  # fmt: skip
+    container = {"name": "kserve-container", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    template = {"template": {"spec": {"containers": [container]}}}
+    return service, {"kind": "Deployment", "metadata": {"name": "chat-v1-predictor"}, "spec": template}
+
+
+def kserve(tag: str) -> dict[str, Any]:
+    template = {"template": {"spec": {"containers": [{"image": f"kserve/kserve-controller:{tag}"}]}}}
+    return {"kind": "Deployment", "metadata": {"name": "kserve-controller-manager"}, "spec": template}
+
+
+def config(**ingress: Any) -> dict[str, Any]:
+    return {
+        "kind": "ConfigMap",
+        "metadata": {"name": "inferenceservice-config"},
+        "data": {"ingress": json.dumps(ingress)},
+    }
+
+
+NODE, CONFIG, GATEWAY = ground()
+WHOLE = (*serving(), NODE, CONFIG, GATEWAY, kserve("v0.20.0"))
+UNTAKEN = {**GATEWAY, "status": {}}
+FULL = {"kind": "Pod", "metadata": {}, "spec": {**member("x", gpus=8)["spec"]["template"], "nodeName": "n"}}
+
+
+@pytest.mark.parametrize(
+    ("backend", "objects", "codes"),
+    [
+        ("httproute", WHOLE, set()),
+        ("httproute", WHOLE[1:], {"NoService"}),
+        ("httproute", (*serving(ready=False), *WHOLE[2:]), {"StableNotReady"}),
+        ("httproute", (*serving(mode=""), *WHOLE[2:]), {"ModeNotExplicit"}),
+        ("httproute", (*serving(mode="Knative"), *WHOLE[2:]), {"WrongMode"}),
+        ("knative", WHOLE, {"WrongMode"}),
+        ("knative", serving(mode="Knative"), set()),
+        ("httproute", (*serving(model={}), *WHOLE[2:]), {"NoStorageUri"}),
+        ("httproute", (*serving(model={"storageUri": "s3://m/v2"}), *WHOLE[2:]), {"ConfigurationOnly"}),
+        ("httproute", (*serving(minReplicas=1), *WHOLE[2:]), {"TooManyReplicas"}),
+        ("httproute", (*WHOLE[:3], GATEWAY, WHOLE[5]), {"NoKServe"}),
+        ("httproute", (*WHOLE[:3], config(enableGatewayApi=False), GATEWAY, WHOLE[5]), {"GatewayApiOff"}),
+        ("httproute", (*WHOLE[:4], WHOLE[5]), {"NoGateway"}),
+        ("httproute", (*WHOLE[:4], UNTAKEN, WHOLE[5]), {"GatewayNotAccepted"}),
+        ("httproute", WHOLE[:5], {"KServeVersionUnknown"}),
+        ("httproute", (*WHOLE[:5], kserve("v0.21.0")), {"TwoWriters"}),
+        ("isvc-canary", (*WHOLE[:5], kserve("v0.21.0")), set()),
+        ("isvc-canary", WHOLE, {"NoWeights"}),
+        ("httproute", (*WHOLE, FULL), {"NoCapacity"}),
+    ],
+)
+def test_every_lack_of_a_service_or_its_cluster_is_named(
+    backend: str, objects: tuple[dict[str, Any], ...], codes: set[str]
+) -> None:
+    release = "sha256:" + "1" * 64
+    canary = {**CANARY, "replicas": 2, "digest": release}
+    target = {"backend": backend, "inferenceService": "chat", "canary": canary}
+    spec = read_spec({"release": release, "target": target, "steps": [{"setWeight": 5}]})
+    found = preflight(spec, Store(*objects), "live", "r", None)  # type: ignore[arg-type]  # it only reads
+    assert {finding.code for finding in found} == codes, found
+    assert all(finding.cure or finding.code == "KServeVersionUnknown" for finding in found)
+
+
+def test_what_the_api_server_refuses_is_a_finding_about_rights() -> None:
+    class Closed(Store):
+        def list(self, _api: str, kind: str, _namespace: str = "", **_query: str) -> list[dict[str, Any]]:
+            raise ClusterError(403, f"may not list {kind}")
+
+    target = {"backend": "httproute", "route": "r", "stableService": "a", "canaryService": "b"}
+    spec = read_spec({"release": "sha256:" + "1" * 64, "target": target, "steps": [{"setWeight": 5}]})
+    ours = [{"kind": kind, "metadata": {"name": name}} for kind, name in (("HTTPRoute", "r"), ("Service", "a"))]
+    found = preflight(spec, Closed(*ours), "live", "r", None)  # type: ignore[arg-type]  # it only reads
+    assert {finding.code for finding in found} == {"ClusterRefuses", "NoService"}
+    assert any("may not list CanaryRollout" in finding.message for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("classes", "state", "said"),
+    [
+        ({"fast": "true", "slow": "false"}, "ok", "fast"),
+        ({"slow": ""}, "note", "no default; there are: slow"),
+        ({}, "note", "no default; there are: none"),
+    ],
+)
+def test_a_storage_class_by_default_is_asked_for(classes: dict[str, str], state: str, said: str) -> None:
+    objects = [
+        {"kind": "StorageClass", "metadata": {"name": name, "annotations": {DEFAULT_CLASS: default}}}
+        for name, default in classes.items()
+    ]
+    (line,) = CHECKS["storage class"](Store(*objects), "live")  # type: ignore[arg-type]  # it only reads
+    assert (line.state, line.found) == (state, said)
+    assert bool(line.cure) == (state != "ok")
 
 
 @pytest.mark.parametrize(

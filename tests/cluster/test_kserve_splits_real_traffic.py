@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hat_serving.canary.errors import ClusterError
+from hat_serving.canary.backends import backend_for
+from hat_serving.canary.backends.routes import RouteSplit
+from hat_serving.canary.errors import BackendError, ClusterError
 from hat_serving.canary.kube import Kube
+from hat_serving.canary.spec import read_spec
 from tests.cluster.controlplane.cluster import Cluster
 from tests.cluster.helpers import GATEWAY_API, KSERVE, answers, condition, exact, runtime, service, until
+from tests.cluster.rollouts import rollout, written
 
 pytestmark = pytest.mark.cluster
 
@@ -37,3 +41,39 @@ def test_kserves_webhook_refuses_what_it_cannot_split(kube: Kube, namespace: str
     canaries = (("v2", "s3://models/v2", 60, 1), ("v3", "s3://models/v3", 50, 1))
     with pytest.raises(ClusterError, match="must be <= 100"):
         kube.create(service(namespace, canaries=canaries))
+
+
+@pytest.mark.parametrize("end", ["promoted", "taken back"])
+def test_kserves_own_canary_is_written_by_its_schema_and_read_from_the_route(
+    kube: Kube, namespace: str, stable: str, end: str
+) -> None:
+    """KServe 0.21 turns the percentage into weights and 0.20 does not: the test writes them in its place."""
+    canary = {"name": "v2", "storageUri": "s3://models/v2"}
+    target = {"backend": "isvc-canary", "inferenceService": "chat", "canary": canary}
+    spec = read_spec(rollout(namespace, steps=[{"setWeight": 20}], target=target)["spec"])
+    backend = backend_for(spec, kube, namespace)
+    split = RouteSplit(kube, namespace, "chat", "chat-v1-predictor", "chat-v2-predictor")
+
+    def weigh(percent: int) -> None:
+        until(lambda: written(lambda: backend.set_weight(percent)), f"{percent} % is written")
+        (entry,) = (kube.get(KSERVE, "InferenceService", "chat", namespace) or {})["spec"]["canary"]
+        assert entry["trafficPercent"] == percent
+
+    until(lambda: written(backend.prepare), "the entry is written")
+    until(lambda: backend.read().ready, "the canary is ready")
+    weigh(20)
+    assert backend.read().effective == 0, "a wish splits nothing"
+    until(lambda: written(lambda: split.write(20)), "the route is weighed")
+    until(lambda: backend.read().effective == 20, "20 % in force")
+    with pytest.raises(BackendError, match="still gets traffic"):
+        backend.retire()
+    last = 100 if end == "promoted" else 0
+    weigh(last)
+    until(lambda: written(lambda: split.write(last)), "the route is weighed")
+    until(lambda: backend.read().effective == last, f"{last} % in force")
+    verb = backend.promote if last else backend.retire
+    until(lambda: written(verb) and (backend.read().promoted if last else backend.read().retired), end)
+    found = kube.get(KSERVE, "InferenceService", "chat", namespace)
+    assert found is not None
+    assert found["spec"]["predictor"]["name"] == ("v2" if last else "v1")
+    assert "canary" not in found["spec"]

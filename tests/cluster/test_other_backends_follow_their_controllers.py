@@ -19,13 +19,13 @@ from hat_serving.canary.backends.gateway import Gateway
 from hat_serving.canary.backends.knative import STABLE, traffic_of
 from hat_serving.canary.backends.llmisvc import LlmGroup
 from hat_serving.canary.backends.routes import GATEWAY_API, not_in_force, percent_of
-from hat_serving.canary.errors import BackendError, ClusterError
+from hat_serving.canary.errors import BackendError
 from hat_serving.canary.kube import Kube, Manifest
 from hat_serving.canary.spec import LlmGroupTarget, read_spec
 from tests.cluster.charts import folder, rights
 from tests.cluster.controlplane.cluster import Cluster
 from tests.cluster.helpers import KSERVE, answers, pod, runtime, service, state, until
-from tests.cluster.rollouts import rollout, until_phase
+from tests.cluster.rollouts import rollout, until_phase, written
 
 LLM = "serving.kserve.io/v1alpha2"
 
@@ -208,19 +208,6 @@ def test_plain_services_are_split_and_handed_over(kube: Kube, cluster: Cluster, 
     until(lambda: backend.read().promoted, "the route leads to the new service alone")
     # A gateway reports a route a moment before its proxies follow it; that moment is the backend's `settle`.
     until(lambda: answers(cluster.gateway, host, 20) == ({"new": 20}, {}), "only the new service answers")
-
-
-def written(verb: Callable[[], None]) -> bool:
-    """Whether the write went through; else the driver tries again: KServe may have changed the object meanwhile."""
-    try:
-        verb()
-    except BackendError:
-        return False
-    except ClusterError as error:
-        if error.code != 409:
-            raise
-        return False
-    return True
 
 
 @pytest.mark.cluster

@@ -50,7 +50,7 @@ class Observer:
             if after.step < count
             else "at the end"
         )
-        text = f"{after.phase}, {step}: {after.message}"
+        text = f"{after.phase}, {step}" + (f": {after.message}" if after.message else "")
         self._event(found, word, text, "Warning" if after.reason in WARNINGS else "Normal")
 
     def _event(self, found: Manifest, reason: str, text: str, kind: str) -> None:
