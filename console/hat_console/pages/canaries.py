@@ -78,7 +78,10 @@ def get_canary(namespace: str, name: str, actor: CurrentActor, found: Found) -> 
         "promote": spec.promote,
         "abort": spec.abort,
         "timeline": _timeline(spec, state),
-        "metrics": [_metric(spec, tally) for tally in (*state.analysis, *state.background)],
+        "metrics": [
+            *(_metric(spec, tally, watched=False) for tally in state.analysis),
+            *(_metric(spec, tally, watched=True) for tally in state.background),
+        ],
         "windows": [
             {
                 **window.model_dump(mode="json"),
@@ -209,9 +212,11 @@ def _timeline(spec: RolloutSpec, state: State) -> list[dict[str, Any]]:
     ]
 
 
-def _metric(spec: RolloutSpec, tally: Tally) -> dict[str, Any]:
+def _metric(spec: RolloutSpec, tally: Tally, *, watched: bool) -> dict[str, Any]:
+    """`watched`: through all steps, not for the present one alone."""
     return {
         "name": tally.name,
+        "watched": watched,
         "outcome": tally.outcome or "open",
         "value": tally.value,
         "threshold": _threshold(spec.metric(tally.name)),
