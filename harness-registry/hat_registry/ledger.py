@@ -38,12 +38,15 @@ KINDS = frozenset(
         "evidence",
         "policy",
         "canary",
+        "comment",
         "experiment",
         "mute",
         "unmute",
         "account",
         "erase",
         "restore",
+        "suite",
+        "trace",
         "webhook",
     }
 )

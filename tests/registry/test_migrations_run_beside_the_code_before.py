@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 
 from hat_components.label.model import Rating
 from hat_components.label.store import LabelStore
-from hat_registry import accounts, evidence, harnesses, ledger, mutes, pointers, proposals, releases
+from hat_registry import accounts, comments, evidence, harnesses, ledger, mutes, pointers, proposals, releases
 from hat_registry.registry import Registry
 from hat_registry.store import database as module
 from hat_registry.store import label_tables
@@ -55,6 +55,7 @@ def lived(database: Database, folder: Path) -> None:
     with database.write() as tx:
         evidence.add(tx, ada, evidence.Evidence(subject=version.digest, type="cost", content={"tokens_per_reply": 9}))
         opened = proposals.propose(tx, ada, "harness", "shop", "production", version.digest, reason="go")
+        comments.add(tx, ada, opened.id, "why now?")
         proposals.run_gates(tx, ada, opened.id)
         proposals.decide(tx, bo, opened.id, "approve")
         proposals.promote(tx, ada, opened.id)

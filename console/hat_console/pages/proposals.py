@@ -9,11 +9,11 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from hat_console.pages import Body, CurrentActor, CurrentRegistry, Form, Page
-from hat_registry import harnesses, pointers, releases
+from hat_registry import comments, harnesses, pointers, releases
 from hat_registry.accounts import Actor
 from hat_registry.api.routes import harness as harness_api
 from hat_registry.api.routes import proposal as api
-from hat_registry.errors import RegistryError
+from hat_registry.errors import InvalidError, RegistryError
 from hat_registry.pointers import Kind
 from hat_registry.proposals import State
 from hat_registry.registry import Registry
@@ -92,6 +92,16 @@ def decide(identity: str, form: Form, actor: CurrentActor, registry: CurrentRegi
     verdict = cast(Literal["approve", "reject"], form.get("verdict", ""))
     api.decide(identity, api.Decision(verdict=verdict, comment=form.get("comment", "")), actor, registry)
     return RedirectResponse(f"/proposals/{identity}", 303)
+
+
+@router.post("/proposals/{identity}/comments")
+def comment(identity: str, form: Form, actor: CurrentActor, registry: CurrentRegistry) -> Response:
+    """Say something in the discussion."""
+    text = form.get("text", "").strip()
+    if not 0 < len(text) <= comments.LONGEST:
+        raise InvalidError(f"a comment has 1 to {comments.LONGEST} characters", cure="write it again, shorter")
+    api.add_comment(identity, api.NewComment(text=text), actor, registry)
+    return RedirectResponse(f"/proposals/{identity}#discussion", 303)
 
 
 @router.post("/proposals/{identity}/promote")

@@ -119,6 +119,20 @@ approval = Table(
     ForeignKeyConstraint(["proposal"], ["proposal.id"]),
 )
 
+proposal_comment = Table(
+    "proposal_comment",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("workspace", NAME, nullable=False),
+    Column("proposal", String(32), nullable=False),
+    Column("author", NAME, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("at", TIME, nullable=False),
+    ForeignKeyConstraint(["proposal"], ["proposal.id"]),
+    Index("ix_proposal_comment", "proposal", "at", "id"),
+)
+"""Rows are only ever inserted."""
+
 evidence = Table(
     "evidence",
     metadata,

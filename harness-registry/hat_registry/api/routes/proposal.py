@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from hat_registry import evidence, pages, pointers, proposals
+from hat_registry import comments, evidence, pages, pointers, proposals
 from hat_registry.api.access import CurrentActor, CurrentRegistry
 from hat_registry.errors import NotFoundError
 from hat_registry.gates import Gate
@@ -35,6 +35,13 @@ class Decision(BaseModel):
     model_config = ConfigDict(extra="forbid")
     verdict: Literal["approve", "reject"]
     comment: str = Field(default="", max_length=4000)
+
+
+class NewComment(BaseModel):
+    """Body of a comment."""
+
+    model_config = ConfigDict(extra="forbid")
+    text: str = Field(min_length=1, max_length=comments.LONGEST)
 
 
 class NewPolicy(BaseModel):
@@ -77,7 +84,7 @@ def open_proposal(body: NewProposal, actor: CurrentActor, registry: CurrentRegis
 
 @router.get("/proposals/{identity}")
 async def get_proposal(identity: str, actor: CurrentActor, registry: CurrentRegistry) -> dict[str, Any]:
-    """A proposal with its policy, verdicts and the gates as they would come out now."""
+    """A proposal with its policy, verdicts, discussion and the gates as they would come out now."""
     actor.require_some("read")
     with registry.database.read() as tx:
         found = proposals.get(tx, actor.workspace, identity)
@@ -86,10 +93,12 @@ async def get_proposal(identity: str, actor: CurrentActor, registry: CurrentRegi
         needed = pointers.protection(tx, actor.workspace, found.kind, found.pointer)
         results = proposals.preview(tx, found)
         verdicts = proposals.approvals(tx, identity)
+        said = comments.listing(tx, identity)
     return {
         **plain(found),
         "needs_approvals": needed.approvals if needed else 0,
         "approvals": [plain(one) for one in verdicts],
+        "comments": [plain(one) for one in said],
         "gates": [one.model_dump() for one in results],
     }
 
@@ -116,6 +125,19 @@ def decide(
 
     done: dict[str, Any] = registry.once(actor, key, ["decide", identity, body.model_dump()], run)[1]
     return done
+
+
+@router.post("/proposals/{identity}/comments", status_code=201)
+def add_comment(
+    identity: str, body: NewComment, actor: CurrentActor, registry: CurrentRegistry, key: Key = None
+) -> dict[str, Any]:
+    """Say something about a proposal; comments are never changed or removed."""
+
+    def run(tx: Any) -> tuple[int, Any]:
+        return 201, plain(comments.add(tx, actor, identity, body.text))
+
+    made: dict[str, Any] = registry.once(actor, key, ["comment", identity, body.model_dump()], run)[1]
+    return made
 
 
 @router.post("/proposals/{identity}/promote")
