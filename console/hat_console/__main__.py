@@ -12,6 +12,7 @@ import uvicorn
 
 from hat_console import entry
 from hat_console.app import ConsoleSettings, create_app
+from hat_console.pages.judgings import Judge
 from hat_console.pulse import Prices
 from hat_harness.errors import PlatformError
 from hat_pipelines.desk.catalogue import Catalogue
@@ -50,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--price-in", type=float, default=None, help="price of a million tokens that a model reads")
     parser.add_argument("--price-out", type=float, default=None, help="price of a million tokens that it writes")
     parser.add_argument("--gateway-token", type=Path, default=None, help="file with the gateway's admin token")
+    parser.add_argument("--judge-endpoint", default="", help="OpenAI-compatible server that judges: base URL up to /v1")
+    parser.add_argument("--judge-model", default="", help="model at that server; by default the judge's own")
+    parser.add_argument("--judge", default="live-commerce", help="judge that ships with hatstack")
     parser.add_argument("--profiles", type=Path, default=None, help="folder of profiles that runs are started by")
     parser.add_argument("--harnesses", type=Path, default=None, help="folder of harnesses that runs are started with")
     parser.add_argument("--pipeline", action="append", default=[], help="module of a pipeline of one's own")
@@ -76,6 +80,7 @@ def _settings(given: argparse.Namespace) -> ConsoleSettings:
         gateway_metrics=tuple(given.gateway_metrics),
         prices=Prices(given.price_in, given.price_out),
         gateway_token=given.gateway_token,
+        judge=Judge(given.judge_endpoint, given.judge_model, given.judge),
         links=_links(given),
         oidc=entry.oidc(given),
         outbound=entry.outbound(given),

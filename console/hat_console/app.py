@@ -27,6 +27,7 @@ from hat_console.pages import (
     experiments,
     harnesses,
     history,
+    judgings,
     labels,
     live,
     models,
@@ -34,10 +35,13 @@ from hat_console.pages import (
     pipelines,
     proposals,
     releases,
+    replays,
     runs,
+    suites,
     traces,
     webhooks,
 )
+from hat_console.pages.judgings import Judge
 from hat_console.pulse import Prices, Pulse
 from hat_console.session import Sessions, check_change
 from hat_console.view import Views, wants_json
@@ -56,6 +60,20 @@ from hat_registry.registry import Registry
 from hat_serving.gateway.client import GatewayClient, admin_token
 
 UNSAFE = {"POST", "PUT", "PATCH", "DELETE"}
+RESOURCES = tuple(
+    module.api
+    for module in (
+        canaries, evaluations, judgings, labels, pipelines, runs, experiments, chat, replays, suites, traces, live,
+    )
+)  # fmt: skip
+"""What this package adds to the registry's API."""
+PAGES = tuple(
+    module.router
+    for module in (
+        entrance, harnesses, proposals, history, releases, canaries, people, evaluations, judgings, labels, pipelines,
+        runs, experiments, chat, models, webhooks, replays, suites, traces, live,
+    )
+)  # fmt: skip
 
 
 class ConsoleSettings(BaseModel):
@@ -70,6 +88,8 @@ class ConsoleSettings(BaseModel):
     read_only: bool = False
     secure_cookies: bool = False
     """Only over HTTPS; on behind TLS."""
+    judge: Judge = Judge()
+    """Who judges an evaluation's sessions anew; without an endpoint pages say how to."""
     runs: Path | None = None
     """Runs directory whose evaluations are shown; None: none are."""
     links: dict[str, str] = Field(default_factory=dict)
@@ -144,28 +164,11 @@ def create_app(registry: Registry, settings: ConsoleSettings, desk: Desk | None 
     app.state.pulse = Pulse(pages_of, settings.prices) if pages_of else None
     app.state.gateway_workspace = settings.gateway_workspace
     app.state.rollouts = canaries.connect(settings.rollouts) if settings.rollouts else None
-    for pages in (
-        entrance,
-        harnesses,
-        proposals,
-        history,
-        releases,
-        canaries,
-        people,
-        evaluations,
-        labels,
-        pipelines,
-        runs,
-        experiments,
-        chat,
-        models,
-        webhooks,
-        traces,
-        live,
-    ):
-        app.include_router(pages.router, include_in_schema=False)
-    for resources in (canaries, evaluations, labels, pipelines, runs, experiments, chat, traces, live):
-        app.include_router(resources.api)
+    app.state.judge = settings.judge
+    for router in PAGES:
+        app.include_router(router, include_in_schema=False)
+    for router in RESOURCES:
+        app.include_router(router)
 
     app.add_middleware(Identify, registry=registry, settings=settings)
     _errors(app)

@@ -153,12 +153,11 @@ def erase(
     digests: set[str] = set()
     if data is not None:
         from hat_components.importer.erase import erase_expired, erase_viewer
-        from hat_components.importer.scrub import load_key
 
         found = (
             erase_expired(data, dry_run=dry_run)
             if viewer is None
-            else erase_viewer(data, viewer, load_key(""), dry_run=dry_run)
+            else erase_viewer(data, viewer, _key(gateway), dry_run=dry_run)
         )
         body |= {"datasets": found.records, "derived": found.derived}
         ids, digests = found.ids, found.digests
@@ -170,6 +169,16 @@ def erase(
     rows += [("conversations", body["conversations"]), ("mlflow traces", body["mlflow_traces"])]
     again = "".join(f"\nmake again: {path}" for path in [*body["derived"], *body["models"]])
     emit(body, lambda: table(("place", "would go" if dry_run else "gone"), rows) + again)
+
+
+def _key(gateway: Path | None) -> bytes:
+    """The key of pseudonyms: the environment's, else that of the gateway whose turns were taken into datasets."""
+    from hat_components.importer.scrub import ENVIRONMENT_KEY, load_key
+
+    own = gateway / "pseudonym.key" if gateway is not None else None
+    if own is None or os.environ.get(ENVIRONMENT_KEY) or not own.is_file():
+        return load_key("")
+    return own.read_bytes()
 
 
 def _from_mlflow(uri: str, viewer: str, ids: set[str], digests: set[str], dry_run: bool) -> dict[str, Any]:

@@ -137,6 +137,7 @@ def test_pipelines_are_listed_and_compiled_once(hat: Hat, tmp_path: Path) -> Non
         "ablate",
         "evaluate",
         "evolve",
+        "judge",
         "nightly",
         "release",
         "train",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from hat_console.messages import LANGUAGES, catalogue
-from hat_registry import accounts, webhooks
+from hat_registry import accounts, ledger, proposals, webhooks
 from tests.console.conftest import Console
 
 TEMPLATES = sorted(path for path in files("hat_console").joinpath("templates").iterdir() if path.name.endswith(".html"))
@@ -93,8 +94,6 @@ def test_what_people_write_is_never_markup(console: Console, client: httpx.Clien
     attack = '"><script>alert(1)</script>'
     with console.registry.database.write() as tx:
         accounts.create(tx, accounts.SYSTEM, "mallory", display=attack)
-    from hat_registry import proposals
-
     with console.registry.database.write() as tx:
         actor = accounts.actor_of(tx, "ada", "default")
         proposals.propose(tx, actor, "harness", "live-commerce", "production", console.digest, reason=attack)
@@ -113,6 +112,38 @@ def test_what_people_write_is_never_markup(console: Console, client: httpx.Clien
         page = client.get(path)
         assert "<script>alert" not in page.text, path
         assert "script-src 'self'" in page.headers["content-security-policy"]
+
+
+def test_the_discussion_of_a_proposal_is_kept_escaped_and_for_those_who_may_speak(
+    console: Console, client: httpx.Client
+) -> None:
+    attack = "why now? <script>alert(1)</script>\nsee the ledger"
+    with console.registry.database.write() as tx:
+        actor = accounts.actor_of(tx, "ada", "default")
+        opened = proposals.propose(tx, actor, "harness", "live-commerce", "production", console.digest, reason="go")
+    page, resource = f"/proposals/{opened.id}", f"/api/v1/proposals/{opened.id}"
+    token = signed_in(client, "bo")
+    assert client.post(f"{page}/comments", data={"text": attack}).status_code == 403, "a foreign page cannot speak"
+    assert client.post(f"{page}/comments", data={"text": attack, "csrf": token}).status_code == 303
+    for wrong in ("  ", "x" * 4001):
+        assert client.post(f"{page}/comments", data={"text": wrong, "csrf": token}).status_code == 422
+    token = signed_in(client, "ada")
+    client.post(f"{resource}/decision", json={"verdict": "reject"}, headers={"x-csrf-token": token})
+    after = client.post(f"{resource}/comments", json={"text": "the gate"}, headers={"x-csrf-token": token})
+    assert after.status_code == 201, "also after the decision"
+    token = signed_in(client, "eve")
+    assert client.post(f"{page}/comments", data={"text": "hm", "csrf": token}).status_code == 403
+    told = client.get(page, headers={"Accept": "application/json"}).json()
+    assert told == client.get(resource).json()
+    assert [(one["author"], one["text"]) for one in told["comments"]] == [("bo", attack), ("ada", "the gate")]
+    shown = client.get(page).text
+    assert "<script>alert" not in shown
+    assert "&lt;script&gt;alert" in shown
+    assert f"{page}/comments" not in shown, "who may not speak sees no form"
+    with console.registry.database.read() as tx:
+        rows = ledger.rows(tx, "default", kind="comment")
+    assert [row.actor for row in rows] == ["bo", "ada"]
+    assert rows[0].data["text"] == "sha256:" + hashlib.sha256(attack.encode()).hexdigest()
 
 
 def test_both_catalogues_have_the_same_keys_and_fields() -> None:

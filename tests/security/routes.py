@@ -125,6 +125,9 @@ def _moves(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
             "approve", f"/proposals/{proposal}/decision", {"json": {"verdict": "approve"}}
         ),
         ("POST", "/proposals/{identity}/promote"): Rule("move", f"/proposals/{proposal}/promote"),
+        ("POST", "/proposals/{identity}/comments"): Rule(
+            "propose", f"/proposals/{proposal}/comments", {"json": {"text": "why?"}}
+        ),
         ("POST", "/evidence"): Rule("evidence", "", {"json": fact}),
         ("PUT", "/policies/{kind}/{pointer}"): Rule(
             "policy", "/policies/harness/production", {"json": {"approvals": 2}}
@@ -170,6 +173,7 @@ def _console_api() -> dict[tuple[str, str], Rule]:
     lines = {"content": "{}", "headers": {"content-type": "application/x-ndjson"}}
     said = {"json": {"name": "x", "text": "hello"}}
     order = {"json": {"pipeline": "train", "profile": "smoke"}}
+    taken = {"suite": "x", "turn": 1, "purpose": "evaluation"}
     timed = {"json": {"cron": "0 4 * * *", "order": {"pipeline": "train", "profile": "smoke"}}}
     told = {
         ("GET", "/canaries"): Rule("read"),
@@ -181,6 +185,7 @@ def _console_api() -> dict[tuple[str, str], Rule]:
         ("GET", "/compare/{a}/{b}"): Rule("read", f"/compare/{ONE}/{TWO}"),
         ("GET", "/evaluations"): Rule("read"),
         ("GET", "/evaluations/{ident}"): Rule("read", f"/evaluations/{ONE}"),
+        ("POST", "/evaluations/{ident}/judge"): Rule("run", f"/evaluations/{ONE}/judge", {"json": {}}),
         ("GET", "/experiments"): Rule("read"),
         ("GET", "/experiments/{name}"): Rule("read", "/experiments/x"),
         ("POST", "/experiments/{name}/{verb}"): Rule("rollback", "/experiments/x/stop"),
@@ -205,7 +210,12 @@ def _console_api() -> dict[tuple[str, str], Rule]:
         ("GET", "/runs/{run}/steps/{step}/log/stream"): Rule("read", "/runs/a/steps/b/log/stream"),
         ("GET", "/runs/{run}/stream"): Rule("read", "/runs/a/stream"),
         ("GET", "/traces"): Rule("traces"),
+        ("GET", "/suites"): Rule("traces"),
+        ("GET", "/suites/{name}"): Rule("traces", "/suites/x"),
+        ("POST", "/suites/{name}/remove"): Rule("traces", "/suites/x/remove", {"json": {"item": "i"}}),
         ("GET", "/traces/{ident:path}"): Rule("traces", "/traces/x"),
+        ("POST", "/traces/{ident:path}/replay"): Rule("traces", "/traces/x/replay", {"json": {}}),
+        ("POST", "/traces/{ident:path}/suite"): Rule("traces", "/traces/x/suite", {"json": taken}),
         ("PUT", "/schedules/{name}"): Rule("run", "/schedules/x", timed),
         ("DELETE", "/schedules/{name}"): Rule("run", "/schedules/x"),
     }
@@ -260,6 +270,7 @@ def _page_changes(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
     proposal, hook, digest = ids["proposal"], ids["webhook"], ids["digest"]
     propose = {"data": {"name": "react-baseline", "pointer": "production", "digest": digest, "reason": "x"}}
     lines = {"data": {"lines": "{}", "project": "x"}}
+    taken = {"suite": "x", "turn": "1", "purpose": "evaluation"}
     return {
         ("POST", "/label"): Rule("label", "", lines),
         ("GET", "/label/{name}"): Rule("label", "/label/x"),
@@ -277,6 +288,9 @@ def _page_changes(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
             "approve", f"/proposals/{proposal}/decision", {"data": {"verdict": "approve"}}
         ),
         ("POST", "/proposals/{identity}/gates"): Rule("propose", f"/proposals/{proposal}/gates", {"data": {"x": "y"}}),
+        ("POST", "/proposals/{identity}/comments"): Rule(
+            "propose", f"/proposals/{proposal}/comments", {"data": {"text": "why?"}}
+        ),
         ("POST", "/proposals/{identity}/promote"): Rule("move", f"/proposals/{proposal}/promote", {"data": {"x": "y"}}),
         ("GET", "/releases/{digest}"): Rule("some", f"/releases/{ids['release']}"),
         ("POST", "/releases/{digest}/rollback"): Rule(
@@ -288,8 +302,14 @@ def _page_changes(ids: Mapping[str, str]) -> dict[tuple[str, str], Rule]:
         ("POST", "/runs/{run}/cancel"): Rule("run", "/runs/a/cancel", {"data": {"x": "y"}}),
         ("GET", "/runs/{run}/live"): Rule("read", "/runs/a/live"),
         ("GET", "/runs/{run}/report"): Rule("traces", "/runs/a/report"),
+        ("POST", "/evaluations/{ident}/judge"): Rule("run", f"/evaluations/{ONE}/judge", {"data": {"x": "y"}}),
+        ("GET", "/suites"): Rule("traces"),
+        ("GET", "/suites/{name}"): Rule("traces", "/suites/x"),
+        ("POST", "/suites/{name}/remove"): Rule("traces", "/suites/x/remove", {"data": {"item": "i"}}),
         ("GET", "/traces"): Rule("traces"),
         ("GET", "/traces/{ident:path}"): Rule("traces", "/traces/x"),
+        ("POST", "/traces/{ident:path}/replay"): Rule("traces", "/traces/x/replay", {"data": {"x": "y"}}),
+        ("POST", "/traces/{ident:path}/suite"): Rule("traces", "/traces/x/suite", {"data": taken}),
         ("POST", "/runs/{run}/resume"): Rule("run", "/runs/a/resume", {"data": {"x": "y"}}),
         ("POST", "/settings/tokens"): Rule("some", "", {"data": {"label": "x", "scopes": "read"}}),
         ("POST", "/settings/tokens/{identity}/revoke"): Rule(

@@ -30,6 +30,7 @@ from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Host, HostLimits
 from hat_serving.gateway.kept import Kept
 from hat_serving.gateway.live import Deployment, FolderSource, live_arm
+from hat_serving.gateway.replays import Replays
 from hat_serving.gateway.steered import SteeredSource
 from hat_serving.gateway.toolbox import Bindings, Toolbox
 from hat_serving.gateway.traces import TraceWriter
@@ -217,7 +218,8 @@ def build(world: World, base: str, database: Database, limits: HostLimits) -> An
 
     world.trials = Trials(control, source, database, pseudonym=known, engines=engines)
     kept = Kept(Conversations(database), source.harness, world.folder / "traces", admin)
-    sides = Sides(admin, Experiments(world.trials, Events(database, known), admin), kept)
+    replays = Replays(admin, source, engines, toolbox)
+    sides = Sides(admin, Experiments(world.trials, Events(database, known), admin), kept, replays)
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:

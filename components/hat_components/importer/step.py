@@ -156,7 +156,7 @@ def _protect(record: dict[str, Any], line: bytes, state: _State) -> Conversation
         state.key = load_key(config.key_file)
     aliases = {raw: pseudonym(state.key, raw) for raw in sorted(named)} if state.key is not None else {}
     scrubber = Scrubber(aliases)
-    messages = [_scrub(message, scrubber) if config.scrub else message for message in record["messages"]]
+    messages = [scrub_message(message, scrubber) if config.scrub else message for message in record["messages"]]
     state.found.update(scrubber.found)
     return Conversation(
         id=_ident(record.get("id"), line, scrubber, state.key),
@@ -176,7 +176,8 @@ def _ident(raw: Any, line: bytes, scrubber: Scrubber, key: bytes | None) -> str:
     return hashlib.sha256(line + own).hexdigest()[:24]
 
 
-def _scrub(message: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
+def scrub_message(message: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
+    """A message with personal data replaced in texts, reasoning and arguments."""
     clean = {**message, "content": scrubber.text(message["content"])}
     if "reasoning_content" in message:
         clean["reasoning_content"] = scrubber.text(message["reasoning_content"])

@@ -7,92 +7,28 @@ Not here: making evaluations (hat_components.evaluate), runs and their logs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from hat_components.data import digest_file
 from hat_components.evaluate.result import Evaluation, TraceRecord, load_evaluation
-from hat_console.pages import CurrentActor, Page
-from hat_console.pages.desk import DEFAULT
+from hat_console.pages import CurrentActor, Page, judgings
+from hat_console.shelf import public, shelf_of
 from hat_harness.trace import turns
-from hat_pipelines.desk.desk import Desk
-from hat_registry.accounts import Actor
 from hat_registry.errors import NotFoundError
 
 router = APIRouter()
 api = APIRouter(prefix="/api/v1", tags=["evaluation"])
-HEAD_BYTES = 4096
 MOST_ITEMS = 20
-_FIELD = re.compile(r'"(arm|policy|model|harness|dataset|seeds)":\s*"([^"]*)"')
-
-
-class Shelf:
-    """Evaluations below a runs directory; files are only read again when they change. `shown` says which runs are."""
-
-    def __init__(self, root: Path | None, shown: Callable[[str], bool] = lambda run: True) -> None:
-        self._root = root
-        self._shown = shown
-
-    def listing(self) -> list[dict[str, Any]]:
-        """Every evaluation, the newest first."""
-        if self._root is None or not self._root.is_dir():
-            return []
-        files = [
-            path
-            for pattern in ("*/steps/*/artifacts/evaluation.json", "*/evaluation.json")
-            for path in self._root.glob(pattern)
-        ]
-        own = [path for path in files if self._shown(path.relative_to(self._root).parts[0])]
-        known = [(path, path.stat()) for path in own if not path.is_symlink()]
-        known.sort(key=lambda pair: (-pair[1].st_mtime, str(pair[0])))
-        return [_head(path, stat.st_mtime_ns, stat.st_size) | self._place(path) for path, stat in known]
-
-    def _place(self, path: Path) -> dict[str, str]:
-        assert self._root is not None
-        parts = path.relative_to(self._root).parts
-        return {"run": parts[0], "step": parts[2] if len(parts) > 2 else "", "file": str(path)}
-
-    def find(self, ident: str) -> dict[str, Any]:
-        """The evaluation whose digest begins with `ident`; NotFoundError."""
-        wanted = ident.removeprefix("sha256:")
-        for one in self.listing():
-            if len(wanted) >= 8 and one["digest"].removeprefix("sha256:").startswith(wanted):
-                return one
-        raise NotFoundError(f"no evaluation {ident[:40]}", place="runs", cure="hat evaluate, or see /evaluations")
-
-
-@lru_cache(maxsize=4096)
-def _known(path: Path, changed: int, size: int) -> tuple[tuple[str, str], ...]:
-    with path.open("rb") as stream:
-        head = stream.read(HEAD_BYTES).decode(errors="replace").split('"suites"')[0]
-    return (("digest", digest_file(path)), *_FIELD.findall(head))
-
-
-def _head(path: Path, changed: int, size: int) -> dict[str, Any]:
-    """The fields at the head of an evaluation, without reading its items."""
-    return {
-        **dict.fromkeys(("arm", "policy", "model", "harness", "dataset", "seeds"), ""),
-        **dict(_known(path, changed, size)),
-    }
-
-
-def shelf_of(request: Request, actor: Actor) -> Shelf:
-    """The shelf of the actor's workspace: of runs that were ordered in it; what nobody ordered is the default's."""
-    desk: Desk | None = getattr(request.app.state, "desk", None)
-    owners = desk.store.workspaces() if desk else {}
-    return Shelf(getattr(request.app.state, "runs", None), lambda run: owners.get(run, DEFAULT) == actor.workspace)
 
 
 @api.get("/evaluations")
 def list_evaluations(request: Request, actor: CurrentActor) -> dict[str, Any]:
     """Evaluations, the newest first."""
     actor.require("read")
-    return {"items": [_public(one) for one in shelf_of(request, actor).listing()]}
+    return {"items": [public(one) for one in shelf_of(request, actor).listing()]}
 
 
 @api.get("/evaluations/{ident}")
@@ -102,14 +38,15 @@ def get_evaluation(request: Request, ident: str, actor: CurrentActor) -> dict[st
     found = shelf_of(request, actor).find(ident)
     evaluation = load_evaluation(Path(found["file"]))
     return {
-        **_public(found),
+        **public(found),
+        **judgings.told(request, actor, found, evaluation),
         "environment": evaluation.environment,
         "suites": [
             {**suite.model_dump(mode="json", exclude={"items"}), "n": suite.n, "worst": _worst(suite)}
             for suite in evaluation.suites
         ],
         "others": [
-            _public(one)
+            public(one)
             for one in shelf_of(request, actor).listing()
             if one.get("dataset") == evaluation.dataset and one["digest"] != found["digest"]
         ][:MOST_ITEMS],
@@ -133,8 +70,8 @@ def get_comparison(request: Request, a: str, b: str, actor: CurrentActor, suite:
     if actor.may("traces"):
         _tell(changed, [Path(one["file"]).with_name("traces.jsonl") for one in sides], chosen)
     return {
-        "a": _public(sides[0]),
-        "b": _public(sides[1]),
+        "a": public(sides[0]),
+        "b": public(sides[1]),
         "names": list(names(left, right)),
         "across": across,
         "contrasts": [asdict(row) for row in rows],
@@ -170,11 +107,6 @@ def choose(request: Request, a: str = Query(""), b: str = Query("")) -> Response
 def comparison(request: Request, a: str, b: str, view: Page, actor: CurrentActor, suite: str = "") -> Response:
     """Two evaluations of the same items."""
     return view.page(request, "comparison.html", get_comparison(request, a, b, actor, suite))
-
-
-def _public(one: dict[str, Any]) -> dict[str, Any]:
-    """A shelf entry without the path of this machine."""
-    return {key: value for key, value in one.items() if key != "file"}
 
 
 def _worst(suite: Any) -> list[dict[str, Any]]:

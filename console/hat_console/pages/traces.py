@@ -18,11 +18,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hat_components.evaluate.result import TraceRecord
-from hat_console.pages import CurrentActor, Page
+from hat_console import replayed
+from hat_console.pages import CurrentActor, CurrentRegistry, Page
 from hat_console.pages.desk import check_own, root_of
-from hat_console.pages.evaluations import shelf_of
 from hat_console.pages.experiments import Known
+from hat_console.shelf import shelf_of
 from hat_console.told import told
+from hat_console.view import wants_json
 from hat_harness.trace import Trace
 from hat_pipelines.desk import look
 from hat_pipelines.errors import PipelineError
@@ -63,20 +65,37 @@ def where_of(
 Place = Annotated[Where, Depends(where_of)]
 
 
-# ---- resources ------------------------------------------------------------------------------------------------
+class Filters(BaseModel):
+    """Which of the gateway's conversations are listed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    arm: str = ""
+    release: str = ""
+    harness: str = ""
+    before: str = ""
+    """The last one of the page before."""
 
 
-@api.get("/traces")
-def list_traces(
-    request: Request,
-    actor: CurrentActor,
-    gateway: Known,
-    where: Place,
+def filters_of(
     arm: str = Query("", max_length=64),
     release: str = Query("", max_length=71),
     harness: str = Query("", max_length=71),
     before: str = Query("", max_length=300),
-) -> dict[str, Any]:
+) -> Filters:
+    """From the query."""
+    return Filters(arm=arm, release=release, harness=harness, before=before)
+
+
+Asked = Annotated[Filters, Depends(filters_of)]
+Upto = Annotated[int, Query(ge=0, le=1_000_000, description="the last turn that is told; 0: the newest")]
+
+
+# ---- resources ------------------------------------------------------------------------------------------------
+
+
+@api.get("/traces")
+def list_traces(request: Request, actor: CurrentActor, gateway: Known, where: Place, asked: Asked) -> dict[str, Any]:
     """Conversations of the gateway, the last touched first; with `run` (and `step`) the sessions that a run kept."""
     actor.require_some("traces")
     if where.run:
@@ -91,9 +110,9 @@ def list_traces(
     none: dict[str, Any] = {"run": "", "step": "", "suite": "", "items": [], "total": 0, "next": ""}
     if gateway is None:
         return {**none, "connected": False}
-    asked = {"arm": arm, "release": release, "harness": harness, "before": before, "limit": str(LISTED)}
     actor.require("traces")  # a conversation's harness is only known by its digest here
-    found = gateway.get("/conversations?" + "&".join(f"{key}={quote(one)}" for key, one in asked.items() if one))
+    query = {**asked.model_dump(), "limit": str(LISTED)}
+    found = gateway.get("/conversations?" + "&".join(f"{key}={quote(one)}" for key, one in query.items() if one))
     items = [{key: one[key] for key in one if key != "at"} | {"url": address(one["id"])} for one in found["items"]]
     following = found["items"][-1]["at"] if len(items) == LISTED else ""
     return {**none, "items": items, "total": len(items), "connected": True, "next": following}
@@ -106,21 +125,18 @@ def get_trace(
     actor: CurrentActor,
     gateway: Known,
     where: Place,
-    upto: Annotated[int, Query(ge=0, le=1_000_000, description="the last turn that is told; 0: the newest")] = 0,
+    upto: Upto = 0,
     whole: Annotated[bool, Query(description="the trace itself (hatstack.trace/1)")] = False,
 ) -> dict[str, Any]:
     """One trace: its turns with replies, reasoning, tools, hooks and times, the harness lines that were quoted, its arm."""
-    actor.require_some("traces")
-    found = _of_run(request, actor, ident, where) if where.run else _of_gateway(gateway, ident)
-    trace: Trace = found.pop("trace")
-    if not actor.may("traces", trace.harness_name):
-        raise _none(ident)
+    found, trace = found_of(request, actor, gateway, ident, where)
     if whole:
         return trace.model_dump(mode="json")
     shape = told(trace, upto=upto, most=TURNS)
     served = {row["number"]: row for row in found.pop("served", ())}
     for turn in shape["turns"]:
         turn["served"] = served.get(turn["index"])
+    found.pop("unit", "")
     return {"id": ident, **found, **shape}
 
 
@@ -134,15 +150,11 @@ def listing(
     actor: CurrentActor,
     gateway: Known,
     where: Place,
-    arm: str = Query("", max_length=64),
-    release: str = Query("", max_length=71),
-    harness: str = Query("", max_length=71),
-    before: str = Query("", max_length=300),
+    asked: Asked,
 ) -> Response:
     """The newest conversations, or a run's sessions."""
-    body = list_traces(request, actor, gateway, where, arm, release, harness, before)
-    asked = {"arm": arm, "release": release, "harness": harness}
-    return view.page(request, "traces.html", body, asked=asked)
+    body = list_traces(request, actor, gateway, where, asked)
+    return view.page(request, "traces.html", body, asked=asked.model_dump(exclude={"before"}))
 
 
 @router.get("/traces/{ident:path}")
@@ -153,12 +165,25 @@ def one(
     actor: CurrentActor,
     gateway: Known,
     where: Place,
-    upto: int = Query(0, ge=0, le=1_000_000),
+    registry: CurrentRegistry,
+    upto: Upto = 0,
 ) -> Response:
     """One trace."""
     body = get_trace(request, ident, actor, gateway, where, upto, whole=False)
     here = address(ident, where.run, where.step, where.suite, where.state)
-    return view.page(request, "trace.html", body, here=here, more="&" if "?" in here else "?")
+    more = "&" if "?" in here else "?"
+    links = {what: under(ident, where, what) for what in ("replay", "suite")}
+    offered: dict[str, Any] = (
+        {} if wants_json(request) else replayed.offers(actor, registry, gateway, body["harness_name"])
+    )
+    connected = gateway is not None
+    return view.page(request, "trace.html", body, here=here, more=more, links=links, connected=connected, **offered)
+
+
+def under(ident: str, where: Where, what: str) -> str:
+    """Where the page of a trace sends the form `what`."""
+    page, _, query = address(ident, where.run, where.step, where.suite, where.state).partition("?")
+    return f"{page}/{what}" + (f"?{query}" if query else "")
 
 
 def address(ident: str, run: str = "", step: str = "", suite: str = "", state: int = 0) -> str:
@@ -166,6 +191,18 @@ def address(ident: str, run: str = "", step: str = "", suite: str = "", state: i
     asked = {"run": run, "step": step, "suite": suite, "state": str(state or "")} if run else {}
     query = "&".join(f"{key}={quote(value, safe='')}" for key, value in asked.items() if value)
     return f"/traces/{quote(ident, safe='')}" + (f"?{query}" if query else "")
+
+
+def found_of(
+    request: Request, actor: Actor, gateway: GatewayClient | None, ident: str, where: Where
+) -> tuple[dict[str, Any], Trace]:
+    """(what is known of a trace, the trace itself); NotFoundError where the actor may not read traces of its harness."""
+    actor.require_some("traces")
+    found = _of_run(request, actor, ident, where) if where.run else _of_gateway(gateway, ident)
+    trace: Trace = found.pop("trace")
+    if not actor.may("traces", trace.harness_name):
+        raise _none(ident)
+    return found, trace
 
 
 # ---- where traces are -----------------------------------------------------------------------------------------
@@ -181,6 +218,7 @@ def _of_gateway(gateway: GatewayClient | None, ident: str) -> dict[str, Any]:
             raise _none(ident) from None
         raise
     kept = {key: found[key] for key in ("source", "arm", "release", "updated_at", "served")}
+    kept["unit"] = found.get("unit", "")  # a gateway of the release before does not tell
     return {**kept, "now": found["harness"], "run": "", "step": "", "trace": Trace.model_validate(found["trace"])}
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hat_pipelines.dag import Dag, suggest
-from hat_pipelines.dags import ablate, evaluate, evolve, nightly, release, train
+from hat_pipelines.dags import ablate, evaluate, evolve, judge, nightly, release, train
 from hat_pipelines.errors import DagError
 
 BUILDERS: dict[str, Callable[..., Dag]] = {
     "ablate": ablate.build,
     "evaluate": evaluate.build,
     "evolve": evolve.build,
+    "judge": judge.build,
     "nightly": nightly.build,
     "release": release.build,
     "train": train.build,

@@ -36,6 +36,7 @@ from hat_serving.gateway.host import Host, HostLimits
 from hat_serving.gateway.kept import Kept
 from hat_serving.gateway.live import FolderSource, RegistrySource, Source
 from hat_serving.gateway.proxy import App, Proxy, fronted
+from hat_serving.gateway.replays import Replays
 from hat_serving.gateway.retention import Retention, keeping
 from hat_serving.gateway.steered import SteeredSource
 from hat_serving.gateway.telemetry import otlp
@@ -155,7 +156,8 @@ def build(given: argparse.Namespace) -> Starlette:
     admin = Admin(control, source, database, tokens=tokens, pseudonym=known, engines=engines, drain=drain)
     trials = Trials(control, source, database, pseudonym=known, engines=engines)
     kept = Kept(conversations, source.harness, given.data / "traces", admin)
-    sides = Sides(admin, Experiments(trials, Events(database, known), admin), kept)
+    replays = Replays(admin, source, engines, toolbox)
+    sides = Sides(admin, Experiments(trials, Events(database, known), admin), kept, replays)
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:

@@ -31,6 +31,7 @@ from hat_serving.gateway.admin import Admin
 from hat_serving.gateway.experiments import Experiments
 from hat_serving.gateway.host import Host
 from hat_serving.gateway.kept import Kept
+from hat_serving.gateway.replays import Replays
 from hat_serving.gateway.turns import Answer
 
 log = logging.getLogger("hatstack.gateway")
@@ -99,6 +100,7 @@ class Sides:
     admin: Admin
     experiments: Experiments
     kept: Kept | None = None
+    replays: Replays | None = None
 
     def routes(self, routes: Routes) -> list[Route]:
         """Their routes."""
@@ -106,6 +108,7 @@ class Sides:
             *self.admin.routes(routes.translated),
             *self.experiments.routes(routes.translated, routes.guarded),
             *(self.kept.routes(routes.translated) if self.kept is not None else ()),
+            *(self.replays.routes(routes.translated) if self.replays is not None else ()),
         ]
 
 

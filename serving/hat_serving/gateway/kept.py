@@ -86,6 +86,7 @@ class Kept:
             "id": identity,
             "workspace": self._store.workspace,
             "source": source,
+            "unit": known.unit,
             "arm": known.arm,
             "release": known.release,
             "harness": known.harness,

@@ -48,7 +48,7 @@ class Shown:
     trace: Trace
 
 
-class _Tools:
+class SafeTools:
     """Recorded results first; reads may go on, effects never do."""
 
     def __init__(self, recorded: RecordedTools, live: AsyncToolBackend) -> None:
@@ -106,7 +106,7 @@ class Shadows:
             now=last.started,
             history=(*copy.history, *earlier),
         )
-        await run_async(session, [copy.event], model, _Tools(RecordedTools(recorded), tools))
+        await run_async(session, [copy.event], model, SafeTools(RecordedTools(recorded), tools))
         found = turns(session.trace)
         if found:
             told(Shown(copy.arm, found[-1], time.monotonic() - began, session.trace))
