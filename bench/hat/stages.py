@@ -1,9 +1,9 @@
 """What the stages after SFT bring at micro size: general distillation, RL, the draft head; on sealed seeds.
 
 Run: `python -m bench.hat.stages --seeds 1 2 3`. For each seed: SFT on the original harness without replay, distillation from
-it; HSA-SFT as in the profile, RL from it, a draft head fitted to the base, carried over and fitted again. Rows of
-finished steps stay in `rows.jsonl` and are not run again. Prints scores, paired contrasts (by seed and item, seeds as
-strata) and accept lengths as Markdown. Exits 1 when a step failed or a goal is missed.
+it; HSA-SFT as in the profile, RL from it, a draft head fitted to it. Rows of finished steps stay in `rows.jsonl` and are not
+run again. Prints scores, paired contrasts (by seed and item, seeds as strata) and accept lengths as Markdown. Exits 1 when a
+step failed or a goal is missed. `--quick` does all of it with next to nothing: it says that the bench runs, no more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.hat import plan, tables
 from bench.hat.__main__ import HARNESS, ROOT, base_job
@@ -64,28 +66,59 @@ LENGTH = 2.5
 """Goal of the accept length, of 4."""
 
 
-def jobs(seeds: Sequence[int], stages: Sequence[str], base: Path) -> Iterator[Job]:
+QUICK = {
+    "opd": {"steps": 2, "batch": 4, "rows_at_once": 4},
+    "rl": {"steps": 2, "groups": 2, "group": 2, "rows_at_once": 2, "call_tokens": 24},
+    "mtp": {"sessions": 6, "held_out": 2, "steps": 2, "batch": 2, "call_tokens": 24},
+}
+"""What `--quick` lays over the settings of a stage."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the stages are run with."""
+
+    size: plan.Size = field(default_factory=plan.Size)
+    unreplayed: Mapping[str, Any] = field(default_factory=lambda: REPLAYED_NOT)
+    opd: Mapping[str, Any] = field(default_factory=lambda: OPD)
+    rl: Mapping[str, Any] = field(default_factory=lambda: RL)
+    mtp: Mapping[str, Any] = field(default_factory=lambda: MTP)
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """As little of everything as there can be."""
+        return cls(
+            plan.Size(tokens=3000, train=12, items=2, instructions=4),
+            {**REPLAYED_NOT, "tokens": 3000},
+            {**OPD, **QUICK["opd"]},
+            {**RL, **QUICK["rl"]},
+            {**MTP, **QUICK["mtp"]},
+        )
+
+
+def jobs(seeds: Sequence[int], stages: Sequence[str], base: Path, settings: Settings | None = None) -> Iterator[Job]:
     """Everything that the chosen stages need, in order."""
-    size = plan.Size()
+    settings = settings or Settings()
+    size = settings.size
     for seed in seeds:
         yield from plan.shared(seed, size, HARNESS)
         taught = (f"s{seed}/augment", "trajectories")
         if "opd" in stages:
-            sft = {"seed": seed, "threads": 1, "arm": "naive", "replay_share": 0, "fit": REPLAYED_NOT}
+            sft = {"seed": seed, "threads": 1, "arm": "naive", "replay_share": 0, "fit": settings.unreplayed}
             yield Job(f"s{seed}/plain", "sft", sft, {"base": base, "trajectories": taught})
             needs = {"start": (f"s{seed}/plain", "model"), "teacher": base}
-            yield Job(f"s{seed}/opd", "opd", {"seed": seed, **OPD}, needs)
+            yield Job(f"s{seed}/opd", "opd", {"seed": seed, **settings.opd}, needs)
             for arm in ("plain", "opd"):
                 yield plan.sealed(seed, arm, (f"s{seed}/{arm}", "model"), ("t4m", "t1"), size, HARNESS)
         if "rl" in stages or "mtp" in stages:
             yield plan.training(f"s{seed}/sft-hsa", seed, "hsa", size.tokens, 3e-3, base)
         start = (f"s{seed}/sft-hsa", "model")
         if "rl" in stages:
-            yield Job(f"s{seed}/rl", "rl", {"seed": seed, **RL}, {"start": start, "harness": HARNESS})
+            yield Job(f"s{seed}/rl", "rl", {"seed": seed, **settings.rl}, {"start": start, "harness": HARNESS})
             yield plan.sealed(seed, "hsa", start, ("t1", "t2"), size, HARNESS)
             yield plan.sealed(seed, "rl", (f"s{seed}/rl", "model"), ("t1", "t2"), size, HARNESS)
         if "mtp" in stages:
-            yield Job(f"s{seed}/mtp", "mtp", {"seed": seed, **MTP}, {"start": start, "harness": HARNESS})
+            yield Job(f"s{seed}/mtp", "mtp", {"seed": seed, **settings.mtp}, {"start": start, "harness": HARNESS})
 
 
 def accept_lengths(runner: Runner, seeds: Sequence[int]) -> dict[int, tuple[float, float]]:
@@ -123,14 +156,19 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "bench-stages")
     parser.add_argument("--jobs", type=int, default=2, help="steps side by side")
     parser.add_argument("--prefix", default="", help="command before every step, such as `nice -n 10`")
+    parser.add_argument("--quick", action="store_true", help="next to nothing of everything, into a folder of its own")
     given = parser.parse_args(argv)
+    if given.quick:
+        given.out = given.out.with_name(f"{given.out.name}-quick")
+    settings = Settings.quick() if given.quick else Settings()
     runner = Runner(given.out, given.jobs, shlex.split(given.prefix))
     problems = runner.run([base_job()])
     if not problems:
-        problems = runner.run(list(jobs(given.seeds, given.stages, runner.path("base", "model"))))
+        problems = runner.run(list(jobs(given.seeds, given.stages, runner.path("base", "model"), settings)))
     lengths = accept_lengths(runner, given.seeds)
     print(told(tables.found(runner.folder, runner.rows), lengths))
-    problems += [f"goal missed: accept length {after:.2f}" for _, after in lengths.values() if after < LENGTH]
+    if not given.quick:
+        problems += [f"goal missed: accept length {after:.2f}" for _, after in lengths.values() if after < LENGTH]
     print("\n".join(problems), file=sys.stderr)
     return int(bool(problems))
 

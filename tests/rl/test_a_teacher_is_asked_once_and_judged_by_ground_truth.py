@@ -16,11 +16,12 @@ from hat_components.collect.journal import JournalError
 from hat_components.collect.step import EndpointDownError, run
 from hat_components.data import DatasetWriter, Trajectory, load_manifest, read_records
 from hat_components.model.rows import trajectory_rows
-from hat_components.runner import EXIT_CODES
+from hat_components.runner import EXIT_CODES, execute
 from hat_components.scenarios import load
 from hat_components.sessions import States, read_harness
 from hat_components.step import InputError, NullProgress
 from hat_harness.events import CallModel, Message, ToolCall
+from tests.training.test_bad_inputs_leave_nothing_behind import small_files
 
 ITEMS = 5
 SETTINGS = {"mix": "balanced"}
@@ -240,3 +241,18 @@ def test_data_of_another_purpose_are_refused(tmp_path, served, inputs):
         writer.finish(name="items", purpose="evaluation", seed=5)
     with pytest.raises(InputError, match="tagged for evaluation"):
         run(config, {**inputs[0], "items": folder}, tmp_path / "out", NullProgress())
+
+
+def test_a_full_disk_ends_the_step_with_its_cure_and_room_lets_it_go_on(tmp_path, served, inputs, capsys):
+    _, config = served
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    arguments = ["--config", str(tmp_path / "config.json"), "--out", str(tmp_path / "out")]
+    arguments += [part for name, path in inputs[0].items() for part in ("--input", f"{name}={path}")]
+    with small_files(20_000):
+        assert execute(Config, run, arguments) == EXIT_CODES["exhausted"]
+    told = capsys.readouterr().err
+    assert "cannot write" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "out" / "trajectories").exists()
+    assert execute(Config, run, arguments) == 0
+    assert load_manifest(tmp_path / "out" / "trajectories").facts["items_kept"] == ITEMS

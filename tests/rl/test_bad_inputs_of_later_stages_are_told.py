@@ -26,7 +26,7 @@ from hat_components.runner import EXIT_CODES, execute
 from hat_components.step import InputError, NullProgress
 from tests.rl.conftest import TINY
 from tests.rl.test_distillation_is_exact import Curves, served  # noqa: F401  # a fixture is used by its name
-from tests.training.test_bad_inputs_leave_nothing_behind import small_files
+from tests.training.test_bad_inputs_leave_nothing_behind import change, small_files
 
 OPD = Opd(threads=1, scenario="", steps=3, batch=2, rows_at_once=2, reply_tokens=4, checkpoint_every=1)
 RL = Rl(threads=1, steps=2, groups=1, group=2, rows_at_once=2, call_tokens=6, checkpoint_every=1)
@@ -56,7 +56,23 @@ def pickled(folder):
     torch.save({"a": torch.zeros(1)}, folder / "pytorch_model.bin")
 
 
-@pytest.mark.parametrize(("fault", "told"), [(cut, "header says"), (pickled, "pickled weights are refused")])
+def missing(folder):
+    change(folder, lambda weights: weights.pop("model.layers.0.mlp.up_proj.weight"))
+
+
+def extra(folder):
+    change(folder, lambda weights: weights.update({"model.layers.9.mlp.up_proj.weight": torch.ones(64, 32)}))
+
+
+FAULTS = [
+    (cut, "header says"),
+    (pickled, "pickled weights are refused"),
+    (missing, "do not fit the config"),
+    (extra, "extra_keys.*layers.9"),
+]
+
+
+@pytest.mark.parametrize(("fault", "told"), FAULTS)
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_broken_weights_are_refused_by_every_stage(tmp_path, inputs, stage, fault, told):
     run, config = STAGES[stage]

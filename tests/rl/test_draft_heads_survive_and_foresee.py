@@ -16,7 +16,7 @@ from hat_components.model.qwen import build_model, load_model, save_model
 from hat_components.model.settings import ModelConfig
 from hat_components.mtp.acceptance import spans_of, walk
 from hat_components.mtp.config import Config
-from hat_components.mtp.fit import Course, head_loss, measure, padded
+from hat_components.mtp.fit import Course, Trunk, head_loss, measure, padded
 from hat_components.mtp.head import DraftHead, depth_weights
 from hat_components.mtp.step import run
 from hat_components.mtp.tensors import check_head, put_head, read_head, transplant
@@ -160,12 +160,47 @@ def test_all_chains_at_once_are_each_chain_alone(policy, head):
         assert torch.allclose(found[0], wanted, atol=1e-4)
 
 
-@torch.no_grad()
+def exact(module):
+    """The module in float64, its norms too, which transformers computes in float32."""
+    for name, child in module.double().named_children():
+        if type(child).__name__ == "Qwen3RMSNorm":
+            made = torch.nn.RMSNorm(child.weight.shape[0], child.variance_epsilon, dtype=torch.float64)
+            made.weight = child.weight
+            setattr(module, name, made)
+        else:
+            exact(child)
+    return module
+
+
+ROWS = (
+    FlatRow((5, 9, 100), (17, 300, 2, 44, 61), (1, 1, 0, 0, 1), (0.0,) * 5),
+    FlatRow((4,), (8, 9), (1, 1), (0.0, 0.0)),
+)
+
+
 def test_the_loss_is_the_weighted_likelihood_of_sampled_tokens_alone(policy, head):
-    row = FlatRow((5, 9, 100), (17, 300, 2, 44, 61), (1, 1, 0, 0, 1), (0.0,) * 5)
-    loss, told = head_loss(policy, head, padded([row, FlatRow((4,), (8, 9), (1, 1), (0.0, 0.0))]), 3, 0.6)
+    """In float64, against every chain on its own; the gradient against finite differences."""
+    policy, head = exact(policy), exact(head)
+    loss, told = head_loss(policy, head, padded(ROWS), 3, 0.6)
+    loss.backward()
+    torch.manual_seed(2)
+    ways = [(weight, torch.randn_like(weight)) for weight in head.parameters()]
+    slope = sum((weight.grad * way).sum() for weight, way in ways).item()
+    with torch.no_grad():
+        ends = []
+        for step in (1e-5, -2e-5):
+            for weight, way in ways:
+                weight += step * way
+            ends.append(head_loss(policy, head, padded(ROWS), 3, 0.6)[0].item())
+        for weight, way in ways:
+            weight += 1e-5 * way
+        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)
+        _is_written_out(policy, head, loss, told)
+
+
+def _is_written_out(policy, head, loss, told):
     sums, counts = [0.0] * 3, [0] * 3
-    for one in (row, FlatRow((4,), (8, 9), (1, 1), (0.0, 0.0))):
+    for one in ROWS:
         ids = torch.tensor(one.ids)
         written = [False] * len(one.prompt) + [bool(m) for m in one.mask]
         for k, states in enumerate(stepwise(policy, head, ids, min(3, len(ids) - 1)), 1):
@@ -175,11 +210,27 @@ def test_the_loss_is_the_weighted_likelihood_of_sampled_tokens_alone(policy, hea
                     sums[k - 1] -= torch.log_softmax(policy.lm_head(state), -1)[ids[target]].item()
                     counts[k - 1] += 1
     wanted = [total / count for total, count in zip(sums, counts, strict=True)]
-    assert told == pytest.approx(wanted, abs=1e-4)
+    assert told == pytest.approx(wanted, abs=1e-9)
     assert loss.item() == pytest.approx(
-        sum(w * x for w, x in zip(depth_weights(3, 0.6), wanted, strict=True)), abs=1e-4
+        sum(w * x for w, x in zip(depth_weights(3, 0.6), wanted, strict=True)), abs=1e-9
     )
     assert depth_weights(3, 0.6) == pytest.approx([0.5102, 0.3061, 0.1837], abs=1e-4)
+
+
+@torch.no_grad()
+def test_states_are_the_same_bits_kept_or_not_and_whatever_stands_beside(policy, head):
+    kept, anew = Trunk(policy, ROWS), Trunk(policy, ROWS, kept=0)
+    for numbers in ([0, 1], [1], [1, 0]):
+        one, other = kept.batch(numbers), anew.batch(numbers)
+        assert torch.equal(one.hidden, other.hidden)
+        for place, number in enumerate(numbers):
+            assert torch.equal(one.hidden[place, : len(ROWS[number].ids)], kept.of(number))
+    batch = kept.batch([0, 1])
+    chains, every = batch.chains(3), head(policy, batch.ids, batch.hidden, 3)
+    for k, some in enumerate(head(policy, batch.ids, batch.hidden, 3, chains), 1):
+        _, wanted = batch.targets(chains, k)
+        for row, place in wanted.nonzero().tolist():
+            assert torch.allclose(some[row, place], every[k - 1][row, chains[row, place]], atol=1e-5)
 
 
 def test_acceptance_is_counted_as_a_server_does():

@@ -149,6 +149,9 @@ def load_model(folder: Path, dtype: Literal["float32", "bfloat16"] = "float32") 
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             raise InputError(f"the weight {name} is not finite", place=str(folder), cure="take an earlier checkpoint")
+    # Classes name layers of the parts that a text model leaves out, and FSDP2 looks for every one that is named.
+    present = {type(module).__name__ for module in model.modules()}
+    model._no_split_modules = {name for name in model._no_split_modules or () if name in present}
     return model
 
 

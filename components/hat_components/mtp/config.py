@@ -45,13 +45,17 @@ class Config(StepConfig):
     optimizer: Literal["muon", "adamw"] = "muon"
     """Muon on the matrices and AdamW on the rest, or AdamW on everything."""
     learning_rate: float = Field(default=3e-3, gt=0)
-    """After the warm-up; constant."""
+    """After the warm-up."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """The rate goes down to a twentieth at the last step, or stays."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps over which the learning rate rises from nothing."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Of the matrices."""
     clip: float = Field(default=1.0, gt=0)
     """Bound of the gradient's norm."""
+    precision: Literal["bfloat16", "float32"] = "bfloat16"
+    """Of the products in training; weights, sums and what acceptance is measured with are float32."""
     checkpoint_every: int = Field(default=50, ge=0)
     """Steps between checkpoints; 0 makes none."""
     dtype: Literal["float32", "bfloat16"] = "float32"

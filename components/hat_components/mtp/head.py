@@ -6,8 +6,9 @@ Chain t of depth 1 takes the model's normed state at t and the embedding of toke
 norm(state)], and foresees token t + 2; depth k takes depth k - 1's output and the embedding of token t + k, and
 foresees token t + k + 1. Attention is that of inference, to the position: depth k of chain t sees the depth-1 keys of
 chains up to t, then its own chain's keys of depths 2 to k.
-Always holds: all chains at once give what stepping one chain at a time over a cache gives (tested).
-Shapes: B rows, T chains, H heads, D head dimension. Not here: names in files (tensors).
+Only keys and values of depth 1 are needed at every place; the rest is computed for the chains that are asked for.
+Always holds: chains together give what stepping one chain at a time over a cache gives (tested).
+Shapes: B rows, N tokens, C chains, H heads, D head dimension. Not here: names in files (tensors).
 """
 
 from __future__ import annotations
@@ -74,43 +75,76 @@ class DraftHead(nn.Module):
         self.load_state_dict(own, strict=True)
 
     def forward(
-        self, model: PreTrainedModel, ids: torch.Tensor, hidden: torch.Tensor, depth: int
+        self,
+        model: PreTrainedModel,
+        ids: torch.Tensor,
+        hidden: torch.Tensor,
+        depth: int,
+        places: torch.Tensor | None = None,
     ) -> list[torch.Tensor]:
-        """`ids` [B, N] and the model's normed states `hidden` [B, N, width] → for each depth k the normed output states
-        [B, N - k, width]: place t foresees token t + k + 1 (the last place a token beyond the row)."""
+        """`ids` [B, N] and the model's normed states `hidden` [B, N, width] → for each depth k the normed output states.
+
+        With `places` [B, C], the chains that are asked for, each is [B, C, width], and what a chain says beyond its row
+        means nothing. Without, it is [B, N - k, width]: place t foresees token t + k + 1 (the last one beyond the row).
+        """
+        count, last = ids.shape[1], ids.shape[1] - 1
+        if count < 2:
+            return []
+        every = torch.arange(last, device=ids.device).expand(ids.shape[0], -1)
+        chosen = every if places is None else places
+        joined = self._join(model, ids[:, 1:], hidden[:, :-1])  # of all chains: their keys are what is seen
+        trunk = self._remembered(model, joined, every)
+        x = joined if places is None else _at(joined, places)
+        own: list[tuple[torch.Tensor, torch.Tensor]] = []
         outputs: list[torch.Tensor] = []
-        keys: list[torch.Tensor] = []
-        values: list[torch.Tensor] = []
-        state = hidden.float()
-        for k in range(1, depth + 1):
-            chains = ids.shape[1] - k
-            if chains < 1:
-                break
-            embedded = model.get_input_embeddings()(ids[:, k:]).float()
-            joined = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(state[:, :chains])]
-            state = self.norm(self._layer(model, self.fc(torch.cat(joined, dim=-1)), k, keys, values))
-            outputs.append(state)
+        for k in range(1, min(depth, last) + 1):
+            if k > 1:
+                x = self._join(model, ids.gather(1, (chosen + k).clamp(max=last)), outputs[-1])
+                own.append(self._remembered(model, x, chosen + k - 1))
+            outputs.append(self.norm(self._layer(model, x, chosen, k, trunk, own)))
+        if places is None:
+            return [state[:, : count - k] for k, state in enumerate(outputs, 1)]
         return outputs
 
+    def _join(self, model: PreTrainedModel, ids: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """What the layer takes: the embedding of the next token and the state before it, [B, C, width]."""
+        kind = self.fc.weight.dtype
+        embedded = self.pre_fc_norm_embedding(model.get_input_embeddings()(ids).to(kind))
+        joined: torch.Tensor = self.fc(torch.cat([embedded, self.pre_fc_norm_hidden(state.to(kind))], dim=-1))
+        return joined
+
+    def _remembered(
+        self, model: PreTrainedModel, x: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [B, H, C, D] of x [B, C, width] at `positions` [B, C]."""
+        attended: Any = self.layers[0].self_attn
+        normed = self.layers[0].input_layernorm(x)
+        shape = (*x.shape[:2], -1, attended.head_dim)
+        key = attended.k_norm(attended.k_proj(normed).view(shape)).transpose(1, 2)
+        _, key = self._rotate(key[:, :0], key, *model.model.rotary_emb(x, positions))
+        value = attended.v_proj(normed).view(shape).transpose(1, 2)
+        groups = attended.num_key_value_groups
+        return key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+
     def _layer(
-        self, model: PreTrainedModel, x: torch.Tensor, k: int, keys: list[torch.Tensor], values: list[torch.Tensor]
+        self,
+        model: PreTrainedModel,
+        x: torch.Tensor,
+        chains: torch.Tensor,
+        k: int,
+        trunk: tuple[torch.Tensor, torch.Tensor],
+        own: list[tuple[torch.Tensor, torch.Tensor]],
     ) -> torch.Tensor:
-        """The decoder layer at depth k over x [B, T, width]; adds its keys and values."""
+        """The decoder layer at depth k over x [B, C, width] of `chains` [B, C]."""
         layer: Any = self.layers[0]
         attended = layer.self_attn
-        shape = (*x.shape[:2], -1, attended.head_dim)
-        normed = layer.input_layernorm(x)
-        asked = attended.q_proj(normed).view(*x.shape[:2], attended.config.num_attention_heads, -1)
+        asked = attended.q_proj(layer.input_layernorm(x))
+        asked = asked.view(*x.shape[:2], attended.config.num_attention_heads, -1)
         gate = asked[..., attended.head_dim :]  # of Qwen3.5; of no width elsewhere
         query = attended.q_norm(asked[..., : attended.head_dim]).transpose(1, 2)
-        key = attended.k_norm(attended.k_proj(normed).view(shape)).transpose(1, 2)
-        value = attended.v_proj(normed).view(shape).transpose(1, 2)
-        places = torch.arange(k - 1, k - 1 + x.shape[1], device=x.device)[None]  # chain t stands at t + k - 1
-        query, key = self._rotate(query, key, *model.model.rotary_emb(x, places))
-        groups = attended.num_key_value_groups
-        keys.append(key.repeat_interleave(groups, dim=1))
-        values.append(value.repeat_interleave(groups, dim=1))
-        mixed = chain_attention(query * attended.scaling, keys, values).transpose(1, 2)
+        turns = model.model.rotary_emb(x, chains + k - 1)  # chain t stands at t + k - 1
+        query, _ = self._rotate(query, query[:, :0], *turns)
+        mixed = chain_attention(query * attended.scaling, chains, trunk, own).transpose(1, 2)
         if gate.shape[-1]:
             mixed = mixed * torch.sigmoid(gate)
         x = x + attended.o_proj(mixed.flatten(2))
@@ -118,19 +152,32 @@ class DraftHead(nn.Module):
         return out
 
 
-def chain_attention(query: torch.Tensor, keys: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
-    """`query` [B, H, T, D], scaled; `keys[0]`, `values[0]` [B, H, >=T, D] of depth 1, the others of deeper ones.
+def _at(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Rows of x [B, T, width] at `places` [B, C]."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
 
-    Chain t sees keys[0] up to t, and place t of each deeper one. Returns [B, H, T, D].
+
+def chain_attention(
+    query: torch.Tensor,
+    chains: torch.Tensor,
+    trunk: tuple[torch.Tensor, torch.Tensor],
+    own: list[tuple[torch.Tensor, torch.Tensor]],
+) -> torch.Tensor:
+    """`query` [B, H, C, D], scaled, of `chains` [B, C]; `trunk` are keys and values [B, H, T, D] of depth 1 at every
+    place, `own` those [B, H, C, D] of the chains' deeper tokens.
+
+    Chain t sees the trunk up to t, and of each deeper depth its own. Returns [B, H, C, D].
     """
-    chains = query.shape[2]
-    first = query @ keys[0][:, :, :chains].transpose(-1, -2)  # [B, H, T, T]
-    first = first.masked_fill(torch.ones(chains, chains, dtype=torch.bool, device=query.device).triu(1), float("-inf"))
-    own = [(query * key[:, :, :chains]).sum(-1, keepdim=True) for key in keys[1:]]  # each [B, H, T, 1]
-    weights = torch.softmax(torch.cat([first, *own], dim=-1), dim=-1)
-    mixed = weights[..., :chains] @ values[0][:, :, :chains]
-    for number, value in enumerate(values[1:]):
-        mixed = mixed + weights[..., chains + number, None] * value[:, :, :chains]
+    keys, values = trunk
+    reach = keys.shape[2]
+    first = query @ keys.transpose(-1, -2)  # [B, H, C, T]
+    later = torch.arange(reach, device=query.device) > chains[..., None]  # [B, C, T]
+    first = first.masked_fill(later[:, None], float("-inf"))
+    mine = [(query * key).sum(-1, keepdim=True) for key, _ in own]  # each [B, H, C, 1]
+    weights = torch.softmax(torch.cat([first, *mine], dim=-1), dim=-1)
+    mixed = weights[..., :reach] @ values
+    for number, (_, value) in enumerate(own):
+        mixed = mixed + weights[..., reach + number, None] * value
     return mixed
 
 

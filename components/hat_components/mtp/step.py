@@ -27,7 +27,7 @@ from hat_components.model.qwen import check_folder
 from hat_components.model.stages import MODEL, Identity, earlier
 from hat_components.mtp.acceptance import Acceptance
 from hat_components.mtp.config import Config
-from hat_components.mtp.fit import Course, measure
+from hat_components.mtp.fit import Course, Trunk, measure
 from hat_components.mtp.head import DraftHead
 from hat_components.mtp.tensors import check_head, fused, put_head, read_head
 from hat_components.rl.config import Config as Rollouts
@@ -57,14 +57,15 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         policy = loaded.model.to(device).eval().requires_grad_(False)
         head, origin = _head(policy, Path(inputs.get("head", start)), "head" in inputs, config.seed)
         head.to(device)
-        learn = _play(config, inputs, loaded.codec, policy, config.sessions, greedy=False)
-        tested = _play(config, inputs, loaded.codec, policy, config.held_out, greedy=True)
-        before = measure(policy, head, tested, config.depth)
+        learn = play(config, inputs, loaded.codec, policy, config.sessions, greedy=False)
+        tested = play(config, inputs, loaded.codec, policy, config.held_out, greedy=True)
+        held = Trunk(policy, tested)
+        before = measure(policy, head, tested, config.depth, trunk=held)
         checkpoints = checkpoints_of(out, identity, Pace.of(config))
         course = Course(policy, head, learn, config, progress, checkpoints)
         course.run()
         check_finite(head, "mtp")
-        after = measure(policy, head, tested, config.depth)
+        after = measure(policy, head, tested, config.depth, trunk=held)
         if after.length <= NO_GAIN:
             progress.warning(f"the head's accept length is {after.length:.2f}: it makes serving no faster")
         facts = {"origin": origin, **course.means(), **_told("before", before), **_told("after", after)}
@@ -99,7 +100,7 @@ def _head(policy: PreTrainedModel, folder: Path, wanted: bool, seed: int) -> tup
     return head, "carried over"
 
 
-def _play(
+def play(
     config: Config, inputs: Mapping[str, Path], codec: Codec, policy: PreTrainedModel, count: int, greedy: bool
 ) -> list[FlatRow]:
     """Rows of `count` sessions of the policy; greedy ones are of other items."""
