@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -101,7 +103,8 @@ def test_erasing_a_viewer_takes_every_conversation_that_has_its_words(
 ) -> None:
     url = request.getfixturevalue("postgres") if kind == "postgres" else f"sqlite:///{tmp_path}/gateway.db"
     world = World(folder=tmp_path)
-    world.source.set(deploy(shop()))
+    # Arms are compared, so that turns leave rows for that: they stay, and are not in the way of what begins anew.
+    world.source.set(dataclasses.replace(deploy(shop(), shop(), weights=(50, 50)), exposes=7))
 
     def say(room: str, *viewers: str) -> str:
         body = {"model": "shop", "viewer": room, "texts": [f"hi, {one} here" for one in viewers], "viewers": viewers}
@@ -119,6 +122,9 @@ def test_erasing_a_viewer_takes_every_conversation_that_has_its_words(
         assert say("one", "bert") == "hello number 1 bye", "the running gateway has forgotten it too"
         assert say("two", "bert") == "hello number 2 bye"
         assert "anna" not in str(world.asked[asked:])
+    if kind == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "gateway.db")) as rows:
+            assert rows.execute("SELECT count(*) FROM experiment_turn").fetchone() == (4,)
 
 
 def port() -> int:

@@ -15,7 +15,7 @@ import uvicorn
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from hat_serving.gateway import proxy as proxy_module
+from hat_serving.gateway import watch
 from hat_serving.gateway.proxy import MAX_BODY, Proxy, fronted
 from hat_serving.gateway.upstream import Engine
 from hat_serving.gateway.usage import UsageWriter
@@ -166,7 +166,7 @@ async def test_an_engine_that_is_away_slow_or_breaks_off_is_said(stage: Stage) -
 
 
 async def test_a_client_that_goes_away_stops_the_engine(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy_module, "WATCH_AFTER_S", 0.01)
+    monkeypatch.setattr(watch, "WATCH_AFTER_S", 0.01)
     timeout = aiohttp.ClientTimeout(total=0.3)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         with pytest.raises(TimeoutError):

@@ -20,12 +20,14 @@ from aiohttp import web
 
 from hat_harness.digest import harness_digest
 from hat_harness.load import load_harness
+from hat_harness.spec import Limits
 from hat_registry import accounts, pointers, releases
 from hat_registry.api.app import create_app as create_registry
 from hat_registry.archive import read_folder
 from hat_registry.client import Client
 from hat_registry.registry import Registry
 from hat_serving.gateway.live import RegistrySource
+from hat_serving.gateway.upstream import Engine
 from tests.serving.conftest import World, by_the_book, completion, deploy, shop, stream
 
 HARNESSES = Path(__file__).resolve().parents[2] / "harness-registry" / "harnesses"
@@ -113,12 +115,61 @@ def test_an_early_end_upstream(world: World) -> None:
     assert set(failures(world)) == {"unavailable"}
 
 
+def test_an_engine_that_never_answers_ends_in_the_safe_reply_at_the_deadline(world: World) -> None:
+    """The harness's deadline, which is 15 s unless it says otherwise."""
+    assert Limits().deadline_s == 15
+    world.source.set(deploy(shop().model_copy(update={"limits": Limits(deadline_s=0.5)})))
+
+    async def hangs(_body: dict[str, Any], _request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    world.script = hangs
+    assert content(world.say("hi")) == "one moment"
+    ends = [entry["data"] for entry in entries(world) if entry["type"] == "end"]
+    assert [(end["outcome"], end["reason"]) for end in ends] == [("safe", "deadline")]
+
+
 def test_a_tool_that_hangs(world: World) -> None:
     world.source.set(deploy(shop(tool_s=0.3)))
     world.tool_gate = asyncio.Event()
     assert content(world.say("price")).endswith("bye")
     found = entries(world)
     assert "timeout" in {entry["data"].get("failure") or entry["data"].get("kind") for entry in found}
+
+
+def test_garbage_and_an_early_end_of_an_engine_that_does_not_stream(world: World) -> None:
+    assert world.host is not None
+    world.host._engines._engines = {"": Engine(url=world.engine, stream=False, timeout_s=60)}
+    bodies = [b"", b"no json", b"[]", b'{"choices": []}', b'{"choices": [{"message": 7}]}', b"\xff" * 100]
+
+    async def whole(_body: dict[str, Any], _request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type="application/json")
+
+    async def ends_early(_body: dict[str, Any], request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": "1000"})
+        await answer.prepare(request)
+        await answer.write(b'{"choices": [')
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    async def in_pieces(_body: dict[str, Any], request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for piece in (b'{"choices": [{"message": ', b'{"content": "hello bye"}}]}'):
+            await answer.write(piece)
+            await asyncio.sleep(0.05)
+        return answer
+
+    world.script = whole
+    for body in bodies:
+        assert content(world.say("hi", body.hex())) == "one moment", body
+    world.script = ends_early
+    assert content(world.say("hi", "early")) == "one moment"
+    world.script = in_pieces
+    assert content(world.say("hi", "pieces")) == "hello bye"
+    assert set(failures(world)) == {"malformed", "unavailable"}
 
 
 def test_a_slow_client_holds_up_nobody(world: World) -> None:

@@ -46,6 +46,25 @@ def test_python_streams_responses(world: World) -> None:
         assert helper.get_final_response().output_text == "hello number 1 bye"
 
 
+def test_a_response_goes_on_with_the_conversation_that_is_named_whoever_asks(world: World) -> None:
+    client = openai.OpenAI(base_url=world.url + "/v1", api_key="unused", max_retries=0)
+
+    def say(**named: Any) -> Any:
+        return client.responses.create(model="shop", input="hi", user="p", **named)
+
+    first = say(conversation="a")
+    assert [say(conversation="a").output_text, say(conversation="b").output_text, say().output_text] == [
+        "hello number 2 bye",
+        "hello number 1 bye",
+        "hello number 1 bye",
+    ]
+    assert say(previous_response_id=first.id).output_text == "hello number 3 bye"
+    by_header = say(extra_headers={"X-Hatstack-Conversation": "b"})
+    assert by_header.output_text == "hello number 2 bye"
+    with pytest.raises(openai.BadRequestError, match="does not go together"):
+        say(previous_response_id=first.id, conversation="a")
+
+
 def test_python_hears_of_a_turn_that_fails_in_mid_stream(world: World) -> None:
     client = openai.OpenAI(base_url=world.url + "/v1", api_key="unused", max_retries=0)
     messages: list[Any] = [{"role": "user", "content": "hi"}]

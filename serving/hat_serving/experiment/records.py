@@ -95,11 +95,19 @@ def write(tx: Connection, workspace: str, record: TurnRecord, *, whole: bool = T
             tx.execute(update(exposure).where(*same, *moved).values(until=at))
         else:
             first.append(arm)
+    if record.number == 1:
+        _set_apart(tx, workspace, record.conversation)
     if not whole:
         return tuple(first)
     names = [column.name for column in turn.columns if column.name not in ("workspace", "at")]
     tx.execute(insert(turn).values(workspace=workspace, at=at, **{name: getattr(record, name) for name in names}))
     return tuple(first)
+
+
+def _set_apart(tx: Connection, workspace: str, conversation: str) -> None:
+    """Turns of an earlier conversation of the same id, which was erased or is past its day, keep counting beside the new."""
+    earlier = (turn.c.workspace == workspace, turn.c.conversation == conversation)
+    tx.execute(update(turn).where(*earlier).values(conversation=f"{conversation}~{time.time_ns():x}"))
 
 
 def rollout_subject(deployment: str, split: int) -> str:

@@ -53,15 +53,19 @@ def usage(answer: Answer) -> dict[str, int]:
 def chunk(
     identity: str,
     model: str,
+    created: int,
     delta: Mapping[str, Any] | None = None,
     finish: str | None = None,
     usage: Mapping[str, int] | None = None,
 ) -> bytes:
-    """One server-sent event of a streamed chat completion; without a delta it has no choice, only the usage."""
+    """One server-sent event of a streamed chat completion; without a delta it has no choice, only the usage.
+
+    `created`: seconds since the epoch, the same in all chunks.
+    """
     body: dict[str, Any] = {
         "id": identity,
         "object": "chat.completion.chunk",
-        "created": int(time.time()),
+        "created": created,
         "model": model,
         "choices": [] if delta is None else [{"index": 0, "delta": dict(delta), "finish_reason": finish}],
     }

@@ -21,7 +21,7 @@ from prometheus_client import generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from hat_harness.errors import PlatformError
@@ -33,6 +33,7 @@ from hat_serving.gateway.host import Host
 from hat_serving.gateway.kept import Kept
 from hat_serving.gateway.replays import Replays
 from hat_serving.gateway.turns import Answer
+from hat_serving.gateway.watch import Watch
 
 log = logging.getLogger("hatstack.gateway")
 STATUS = {
@@ -150,8 +151,8 @@ class Routes:
         body = chat.read_json(await self._body(request))
         parsed = chat.read_chat(body, *self._who(request, body))
         if parsed.stream:
-            opening, found = await streaming.begin(self._host, parsed)
-            return self._streamed(streaming.chat_chunks(parsed, opening, found), parsed, opening)
+            turn = await streaming.begin(self._host, parsed)
+            return streaming.EventStream(turn, streaming.ChatEvents(parsed, turn.opening), HEADERS)
         answer = await self._turn(request, parsed)
         return _json(answers.chat_answer(answer, parsed.ask.name), answer)
 
@@ -160,8 +161,8 @@ class Routes:
         body = chat.read_json(await self._body(request))
         parsed = chat.read_responses(body, *self._who(request, body))
         if parsed.stream:
-            opening, found = await streaming.begin(self._host, parsed)
-            return self._streamed(streaming.response_events(parsed, found), parsed, opening)
+            turn = await streaming.begin(self._host, parsed)
+            return streaming.EventStream(turn, streaming.ResponseEvents(parsed), HEADERS)
         answer = await self._turn(request, parsed)
         return _json(answers.response_answer(answer, parsed.ask.name), answer)
 
@@ -214,13 +215,14 @@ class Routes:
         return pseudonym(self._settings.pseudonym_key, identity)
 
     def _who(self, request: Request, body: Any) -> tuple[str, str]:
-        """(conversation, unit) as pseudonyms; "" where the client gives none."""
-        header = request.headers.get("x-hatstack-conversation", "")
-        if len(header) > 256:
+        """(conversation, unit) as pseudonyms; "" where the client names none."""
+        name = request.headers.get("x-hatstack-conversation", "")
+        if len(name) > 256:
             raise RequestError("at most 256 characters", place="X-Hatstack-Conversation")
+        given = body.get("conversation")
+        name = name or (given if isinstance(given, str) else "")
         user = body.get("user") if isinstance(body.get("user"), str) else ""
-        named = self._pseudonym(header) if header else self._pseudonym(user) if user else ""
-        return named, self._pseudonym(user or header) if (user or header) else ""
+        return self._pseudonym(name) if name else "", self._pseudonym(user or name) if (user or name) else ""
 
     async def _body(self, request: Request) -> bytes:
         size = 0
@@ -234,33 +236,20 @@ class Routes:
 
     async def _turn(self, request: Request, parsed: chat.Parsed) -> Answer:
         """Run the turn and give it up when the client goes away."""
-        turn = asyncio.ensure_future(self._host.turn(parsed.ask))
-        gone = asyncio.ensure_future(_disconnected(request))
+        watch = Watch(request.receive)
         try:
-            await asyncio.wait({turn, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not turn.done():
-                raise ClientDisconnect
-            return turn.result()
+            return await self._host.turn(parsed.ask)
+        except asyncio.CancelledError:
+            if not watch.gone:
+                raise
+            raise ClientDisconnect from None
         finally:
-            for task in (turn, gone):
-                task.cancel()
-            await asyncio.gather(turn, gone, return_exceptions=True)
-
-    def _streamed(self, chunks: AsyncIterator[bytes], parsed: chat.Parsed, opening: streaming.Opening) -> Response:
-        """Starlette closes the generator when the client goes away."""
-        told = {"x-hatstack-arm": opening.arm, "x-hatstack-conversation": parsed.ask.conversation}
-        headers = {**HEADERS, **told, "X-Accel-Buffering": "no"}
-        return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
+            watch.stop()
 
 
 def pseudonym(key: bytes, identity: str) -> str:
     """A keyed pseudonym: the same for the same id, of no use without the key."""
-    return hmac.new(key, identity.encode(), hashlib.sha256).hexdigest()[:24]
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    return hmac.digest(key, identity.encode(), "sha256").hex()[:24]
 
 
 def _json(body: Any, answer: Answer) -> Response:

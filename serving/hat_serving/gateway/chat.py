@@ -55,7 +55,7 @@ def read_json(body: bytes) -> Mapping[str, Any]:
 
 
 def read_chat(body: Mapping[str, Any], conversation: str, unit: str) -> Parsed:
-    """A chat completion request. `conversation` is the header's, "" without one."""
+    """A chat completion request. `conversation` is the named one, "" without a name; then the viewer has one."""
     _only(body, CHAT_FIELDS)
     _exactly(body, "n", (None, 1))
     _exactly(body, "store", (None, False))
@@ -77,8 +77,8 @@ def read_chat(body: Mapping[str, Any], conversation: str, unit: str) -> Parsed:
     texts = tuple(one.text for one in new)
     turns = [(one.role, one.text) for one in said if one.role != "tool" and not one.calls]
     history = _history(turns[: len(turns) - len(new)])
-    user = _text(body, "user", optional=True)
-    key = conversation or user or _derived(unit, turns[:1])
+    _text(body, "user", optional=True)
+    key = conversation or unit or _derived(turns[:1])
     event = ViewerMessage(texts, (unit or key,) * len(texts))
     return _parsed(body, Ask(_text(body, "model"), key, unit or key, event, history=history, tools=tools))
 
@@ -113,13 +113,20 @@ def _parsed(body: Mapping[str, Any], ask: Ask) -> Parsed:
 
 
 def read_responses(body: Mapping[str, Any], conversation: str, unit: str) -> Parsed:
-    """A `/v1/responses` request; `previous_response_id` continues the conversation that its answer named."""
+    """A `/v1/responses` request; `previous_response_id` continues the conversation that its answer named.
+
+    `conversation` is the named one, by header or field; "" without a name.
+    """
     _only(body, RESPONSE_FIELDS)
     _exactly(body, "store", (None, True, False))
     tools = _tools(body, flat=True)
-    named = _text(body, "conversation", optional=True)
-    previous = _text(body, "previous_response_id", optional=True).removeprefix("resp_").rpartition("_")[0]
-    key = conversation or named or previous or _text(body, "user", optional=True)
+    _text(body, "user", optional=True)
+    previous = _text(body, "previous_response_id", optional=True, most=128).removeprefix("resp_").rpartition("_")[0]
+    if previous and _text(body, "conversation", optional=True):
+        raise RequestError(
+            "does not go together with conversation", place="previous_response_id", cure="send one of them"
+        )
+    key = conversation or previous or unit
     given = body.get("input")
     if isinstance(given, str):
         texts: tuple[str, ...] = (_bounded(given, "input"),)
@@ -133,7 +140,7 @@ def read_responses(body: Mapping[str, Any], conversation: str, unit: str) -> Par
         texts = tuple(one.text for one in said)
     else:
         raise RequestError("needs a text or a list of user messages", place="input")
-    key = key or _derived(unit, [("user", texts[0])])
+    key = key or _derived([("user", texts[0])])
     event = ViewerMessage(texts, (unit or key,) * len(texts))
     return Parsed(Ask(_text(body, "model"), key, unit or key, event, tools=tools), _flag(body, "stream"))
 
@@ -251,9 +258,9 @@ def _history(turns: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _derived(unit: str, turns: Sequence[tuple[str, str]]) -> str:
-    """A conversation id for clients that send the whole history instead of one: who, and how it began, and when."""
-    began = orjson.dumps([unit, list(turns), time.time_ns()])
+def _derived(turns: Sequence[tuple[str, str]]) -> str:
+    """A conversation id for clients that send the whole history instead of one: how it began, and when."""
+    began = orjson.dumps([list(turns), time.time_ns()])
     return "c" + hashlib.sha256(began).hexdigest()[:24]
 
 

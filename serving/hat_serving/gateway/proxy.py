@@ -23,17 +23,15 @@ from yarl import URL
 from hat_serving.gateway.sockets import connector
 from hat_serving.gateway.upstream import Engine
 from hat_serving.gateway.usage import UsageWriter
+from hat_serving.gateway.watch import Receive, Watch
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PREFIX = "/engines/"
 ROUTES = {"v1/chat/completions": "POST", "v1/completions": "POST", "v1/models": "GET"}
 MAX_BODY = 8 * 1024 * 1024
-WATCH_AFTER_S = 0.05
-"""A request that takes longer is watched for a client that went away; watching each would double what it costs."""
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
 _JSON = [
     (b"content-type", b"application/json"),
@@ -118,7 +116,7 @@ class Proxy:
             return
         began = time.perf_counter()
         exchange = _Exchange(send)
-        watch = _Watch(receive)
+        watch = Watch(receive)
         try:
             await self._pass(exchange, method, url, headers, body, self._timeout[name])
         except asyncio.CancelledError:
@@ -228,35 +226,6 @@ class _Exchange:
             if line.startswith(b"data:") and b'"usage":{' in line:
                 return _counts(line[5:])
         return 0, 0
-
-
-class _Watch:
-    """Cancels the task that serves a request when its client goes away."""
-
-    __slots__ = ("_receive", "_serving", "_task", "_timer", "gone")
-
-    def __init__(self, receive: Receive) -> None:
-        self.gone = False
-        self._receive = receive
-        self._serving = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
-
-    def stop(self) -> None:
-        """The request is over."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _start(self) -> None:
-        self._task = asyncio.ensure_future(self._look())
-
-    async def _look(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.gone = True
-        if self._serving is not None:
-            self._serving.cancel()
 
 
 def _headers(engine: Engine) -> CIMultiDict[str]:

@@ -1,4 +1,4 @@
-"""Sockets to engines: no Nagle delay, so that small requests and chunks leave at once."""
+"""Sockets to engines and tools: no Nagle delay, so that small requests and chunks leave at once; bounded bodies."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ def no_delay(address: tuple[Any, ...]) -> socket.socket:
     if made.type == socket.SOCK_STREAM:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
+
+
+async def at_most(content: aiohttp.StreamReader, limit: int) -> bytes:
+    """A body to its end, or its first `limit` bytes; `read` alone gives what happens to be there."""
+    parts: list[bytes] = []
+    size = 0
+    while size < limit and (part := await content.readany()):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)[:limit]

@@ -34,6 +34,7 @@ from hat_harness.events import FailureKind, ToolRequest, ToolResult
 from hat_harness.spec import Harness
 from hat_registry.mcp_tools import Policy, admit, discover_async
 from hat_serving.errors import SettingsError, UpstreamError
+from hat_serving.gateway.sockets import at_most
 
 log = logging.getLogger("hatstack.gateway")
 OPEN_AFTER = 5
@@ -248,8 +249,12 @@ class McpConnection:
             if self._client is None:
                 ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
                 self._stop = asyncio.Event()
-                self._task = asyncio.create_task(self._hold(ready, self._stop))
-                self._client = await ready
+                self._task = task = asyncio.create_task(self._hold(ready, self._stop))
+                try:
+                    self._client = await ready
+                except BaseException:
+                    task.cancel()  # who gave up waiting leaves no connection behind
+                    raise
             return self._client
 
     async def _hold(self, ready: asyncio.Future[Any], stop: asyncio.Event) -> None:
@@ -300,7 +305,7 @@ class HttpConnection:
         async with self._session.post(
             url, data=orjson.dumps(dict(arguments)), headers=headers, timeout=timeout
         ) as answer:
-            body = await answer.content.read(MAX_RESULT + 1)
+            body = await at_most(answer.content, MAX_RESULT + 1)
             if answer.status >= 500 or answer.status == 429:
                 raise UpstreamError(f"the tool server answered {answer.status}")
             return body.decode(errors="replace"), answer.status >= 400

@@ -1,7 +1,7 @@
 """Traces off the request path: a bounded queue and one writer thread that appends JSON lines to daily files.
 
 Always holds: `put` never waits; when the queue is full the oldest trace is dropped and counted, so that viewers are
-served before their records are. A file is append-only and each line is whole.
+served before their records are. A file is append-only and each line is whole. Traces are written within `GATHER_S`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from hat_harness.trace import Trace
 
 CAPACITY = 10_000
+GATHER_S = 0.05
+"""How long the writer lets traces come together: waking it for each would cost a busy gateway more than the writing."""
 
 
 class TraceWriter:
@@ -33,6 +35,8 @@ class TraceWriter:
         self.failed = 0
         self._folder = folder
         self._capacity = capacity
+        self._enough = max(1, capacity // 2)
+        self._sleeps = False
         self._today = today
         self._also = also
         self._queue: deque[tuple[Trace, Mapping[str, str]]] = deque()
@@ -49,7 +53,9 @@ class TraceWriter:
                 self._queue.popleft()
                 self.dropped += 1
             self._queue.append((trace, labels or {}))
-            self._wake.notify()
+            if self._sleeps or len(self._queue) == self._enough:
+                self._sleeps = False
+                self._wake.notify()
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Write what is queued and stop."""
@@ -62,7 +68,11 @@ class TraceWriter:
         while True:
             with self._wake:
                 while not self._queue and not self._closing:
+                    self._sleeps = True
                     self._wake.wait()
+                self._sleeps = False
+                if not self._closing and len(self._queue) < self._enough:
+                    self._wake.wait(GATHER_S)
                 if not self._queue:
                     return
                 batch = list(self._queue)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from hat_harness import events as ev
 from hat_harness.trace import Entry, Trace, TurnSummary, turns
 from hat_serving.gateway.brought import Brought
 
-OnText = Callable[[str], Awaitable[None]]
+OnText = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Heard:
         self._theirs = theirs
         self._on_text = on_text
 
-    async def told(self, action: ev.Action) -> None:
-        """Hear of an action; text is passed on."""
-        if isinstance(action, ev.Emit):
+    def told(self, action: ev.Action) -> None:
+        """Hear of an action; text is passed on. Nothing is awaited, so that who reads holds up nobody."""
+        if type(action) is ev.Emit:
             self.first_at = self.first_at or time.monotonic()
             self.shown.append(action.text)
             if self._on_text is not None:
-                await self._on_text(action.text)
+                self._on_text(action.text)
 
     def away(self, request: ev.ToolRequest) -> bool:
         """Whether the call is the client's to make; then it is noted."""

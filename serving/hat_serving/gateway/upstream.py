@@ -7,7 +7,6 @@ call closes its connection, which stops the engine's generation. Not here: retri
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hat_harness.events import CallModel, Failure, ModelDelta, ModelOutput
 from hat_serving.gateway import wire
+from hat_serving.gateway.sockets import at_most, connector
 
 HEALTH_S = 2.0
 
@@ -46,8 +46,9 @@ class Engines:
     async def __aenter__(self) -> Engines:
         """Open the connection pool."""
         limit = sum(engine.connections for engine in self._engines.values()) or 1
-        connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=60, socket_factory=_no_delay)
-        self._client = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+        # Every call has its engine's own limit around it; aiohttp's would only cut long ones short.
+        forever = aiohttp.ClientTimeout(total=None)
+        self._client = aiohttp.ClientSession(connector=connector(limit), auto_decompress=True, timeout=forever)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -152,23 +153,15 @@ class EngineModel:
                 yield wire.failure_of_status(call.call_id, answer.status)
                 return
             if not engine.stream:
-                content = await answer.content.read(wire.MAX_ANSWER + 1)
-                yield wire.read_answer(call.call_id, content)
+                content = await at_most(answer.content, wire.MAX_ANSWER + 1)
+                long = len(content) > wire.MAX_ANSWER
+                failed = wire.malformed(call.call_id, "the engine's answer is too long")
+                yield failed if long else wire.read_answer(call.call_id, content)
                 return
             reader = wire.StreamReader(call.call_id)
             async for chunk in answer.content.iter_any():
-                for text in reader.feed(chunk):
-                    yield ModelDelta(call.call_id, text)
+                if texts := reader.feed(chunk):  # what came at once is told at once
+                    yield ModelDelta(call.call_id, "".join(texts))
                 if reader.done or reader.broken:
                     break
             yield reader.result()
-
-
-def _no_delay(address: tuple[object, ...]) -> socket.socket:
-    """A socket without Nagle's delay: small requests and chunks leave at once."""
-    family, kind, protocol = address[0], address[1], address[2]
-    made = socket.socket(family, kind, protocol)  # type: ignore[arg-type]  # aiohttp passes getaddrinfo's tuple
-    made.setblocking(False)
-    if made.type == socket.SOCK_STREAM:
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return made
