@@ -88,6 +88,13 @@ def test_erase_says_what_and_from_where(
     assert hat("data", "erase", "--viewer", "u1", "--data", tmp_path / "none").code == 3
     dry = hat("data", "erase", "--viewer", "u1", "--data", target, "--dry-run", "--output", "json").json()
     assert (dry["changed"], list(dry["datasets"].values())) == (False, [20])
+    monkeypatch.delenv("HATSTACK_PSEUDONYM_KEY")
+    (tmp_path / "gateway").mkdir()
+    (tmp_path / "gateway" / "pseudonym.key").write_bytes(b"a secret of more than sixteen bytes")
+    own = ("--gateway", tmp_path / "gateway", "--dry-run", "--output", "json")
+    told = hat("data", "erase", "--viewer", "u1", "--data", target, *own).json()
+    assert told["datasets"] == dry["datasets"], "turns taken from a gateway are named by its key"
+    monkeypatch.setenv("HATSTACK_PSEUDONYM_KEY", "a secret of more than sixteen bytes")
     gone = hat("data", "erase", "--viewer", "u1", "--data", target, "--output", "json").json()
     assert gone["datasets"] == dry["datasets"]
     assert hat("data", "show", target / "held_in", "--output", "json").json()["splits"]["held_in"]["count"] == 20

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from hat_components.data import digest_file
 from hat_pipelines import plan, profile, run
 from hat_pipelines.errors import StepFailedError
 from hat_pipelines.runs import RunFolder, open_run
 from hatstack import paths
+from tests.judge.conftest import said, serve, verdict
+from tests.judge.test_the_judge_step_scores_and_calibrates import Serve
+
+__all__ = ["serve"]
 
 SMALL = ("steps.simulate.train=1", "steps.simulate.dev=2", "steps.simulate.test=2", "steps.simulate.turns=1")
 EXPERT = "{policy: expert, suites: [t1], items: 2, draws: 100}"
@@ -52,6 +57,18 @@ def test_a_release_that_fails_its_gate_is_not_proposed(begin: Begin) -> None:
     told = folder.step("gate").artifact("gate")
     assert told is not None
     assert "below 1.01" in json.loads(told.read_text())["rows"][0]["says"]
+
+
+def test_sessions_of_an_earlier_run_are_judged(begin: Begin, serve: Serve) -> None:
+    played = begin("evaluate", f"steps.evaluate={EXPERT}")
+    endpoint = serve(lambda body, _number: said("Seen.") if "tools" in body else said(verdict(body)))
+    given = {name: played.step("evaluate").artifact(name) for name in ("evaluation", "traces")}
+    folder = begin("judge", f"steps.judge={{endpoint: '{endpoint.url}', draws: 100}}", **given)  # type: ignore[arg-type]  # both are there
+    path = folder.step("judge").artifact("judged")
+    assert path == folder.step("judge").path / "artifacts" / "judged.json", "where the console looks for it"
+    judged = json.loads(path.read_text())
+    assert judged["evaluation"] == digest_file(given["evaluation"])  # type: ignore[arg-type]  # as above
+    assert judged["criteria"]["accuracy"]["raw"]["value"] == 1.0
 
 
 def test_a_nightly_alarm_ends_the_run_and_closes_it(begin: Begin, tmp_path: Path) -> None:
