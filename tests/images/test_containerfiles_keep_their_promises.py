@@ -49,7 +49,7 @@ def test_the_first_stage_installs_what_is_pinned_and_writes_the_bill(name: str) 
     (command,) = [rest for word, rest in build if word == "RUN"]
     assert "--constraint /wheels/constraints.txt" in command
     assert "hatstack.sbom > /opt/hatstack/sbom.json" in command
-    assert "pip uninstall --yes pip setuptools" in command
+    assert command.index("pip uninstall --yes pip setuptools") < command.index("hatstack.sbom")
     extras = re.findall(r"\$\{wheel\}\[([a-z,]+)\]", command)
     known = re.findall(r"^([a-z]+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert extras == [{"control": "control", "trainer": "training,pipelines"}[name]]
@@ -68,6 +68,8 @@ def test_the_second_stage_is_nobodys_and_says_what_it_is(name: str) -> None:
     assert labels["org.opencontainers.image.title"] == f"hatstack {name}"
     assert labels["org.opencontainers.image.revision"] == "${REVISION}"
     assert labels["org.opencontainers.image.base.name"] == "${BASE}"
+    assert labels["org.opencontainers.image.base.digest"] == "${BASE_DIGEST}"
+    assert labels["dev.hatstack.wheel"] == "${WHEEL}"
     assert labels["dev.hatstack.sbom"] == "/opt/hatstack/sbom.json"
     variables = dict(part.split("=", 1) for part in shlex.split(only(last, "ENV")))
     assert (variables["HOME"], variables["PYTHONDONTWRITEBYTECODE"]) == ("/tmp", "1")
