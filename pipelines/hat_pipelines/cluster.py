@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hat_pipelines.dag import Dag, Resources, Step, Volume, When, source
+from hat_pipelines.desk.form import choices
 from hat_pipelines.errors import DagError
 from hat_pipelines.profile import Profile
 from hat_pipelines.train_job import SHARED, TrainJob
@@ -31,6 +32,15 @@ def config_text(config: Mapping[str, Any]) -> str:
     Keys stay in the order in which the profile has them: draws between named choices go by it, here as on a cluster.
     """
     return json.dumps(config).replace("{{", "{\\u007b")
+
+
+def about(step: Step, config: Mapping[str, Any]) -> str:
+    """What a step's parameter holds, with the values that its keys are chosen from."""
+    told = f"config of step {step.name} ({step.component}) as JSON"
+    chosen = [
+        f"{key} is one of {', '.join(map(str, values))}" for key, values in choices(step.component, config).items()
+    ]
+    return "; ".join([told, *chosen])
 
 
 def image(step: Step, profile: Profile) -> str:

@@ -87,6 +87,8 @@ class RunRecord(Record):
     """Whether the conversations came from a file."""
     inputs: dict[str, InputRecord] = Field(default_factory=dict)
     runner: Runner = "local"
+    remote: str = ""
+    """What the cluster's engine calls the run, for links to its pages; "" on this machine."""
     state: Literal["running", "done", "partial", "failed", "interrupted"] = "running"
     """`partial`: all steps that were asked for are done, and others were left out."""
     started: str

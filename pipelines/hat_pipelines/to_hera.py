@@ -14,7 +14,7 @@ from hera.workflows import DAG, Artifact, Container, Parameter, S3Artifact, Task
 from hera.workflows import Resources as PodResources
 from hera.workflows import models as argo
 
-from hat_pipelines.cluster import command, config_text, image, measured, mounts, parameter, resources, train_job
+from hat_pipelines.cluster import about, command, config_text, image, measured, mounts, parameter, resources, train_job
 from hat_pipelines.dag import ENTRY, INPUT, Dag, Step, parents, source
 from hat_pipelines.profile import Profile
 from hat_pipelines.train_job import OWN
@@ -38,7 +38,7 @@ def to_hera(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]]
         Parameter(
             name=_dashed(parameter(step.name)),
             value=config_text(configs[step.name]),
-            description=f"config of step {step.name} ({step.component}) as JSON",
+            description=about(step, configs[step.name]),
         )
         for step in steps
     ]

@@ -14,6 +14,7 @@ from typing import Any
 from kfp import dsl
 
 from hat_pipelines.cluster import (
+    about,
     conditions,
     config_text,
     image,
@@ -53,7 +54,7 @@ def to_kfp(dag: Dag, profile: Profile, configs: Mapping[str, Mapping[str, Any]],
 
     function = _pipeline_function(dag.name, dag.inputs, defaults, body)
     told = {name: f"URI of the {name} that the run brings" for name in dag.inputs}
-    told |= {parameter(step.name): f"config of step {step.name} ({step.component}) as JSON" for step in steps}
+    told |= {parameter(step.name): about(step, configs[step.name]) for step in steps}
     arguments = "\n".join(f"    {name}: {text}" for name, text in told.items())
     function.__doc__ = f"{dag.description or dag.name}\n\nArgs:\n{arguments}\n"
     return dsl.pipeline(name=dag.name, description=dag.description)(function)

@@ -18,6 +18,7 @@ from playwright.sync_api import Page, expect
 from hat_console.app import ConsoleSettings
 from hat_pipelines.desk.catalogue import Catalogue
 from hat_pipelines.desk.desk import Desk, Settings
+from hat_pipelines.runs import Runner, RunRecord, create, now
 from hat_registry import accounts
 from hat_registry.registry import Registry
 from hatstack import paths
@@ -224,6 +225,35 @@ def test_a_broken_pipeline_and_a_schedule_say_what_to_do(place: Place) -> None:
         assert (wrong.status_code, "minute" in wrong.json()["title"]) == (422, True)
         assert "night" in client.get("/pipelines").text
         assert client.delete("/api/v1/schedules/night").json()["changed"] is True
+
+
+def test_the_page_of_a_run_that_failed_says_what_to_do(place: Place) -> None:
+    causes = {"kill": "out of memory", "disk": "free disk space", "away": "resume when it is back"}
+    with bring(place, "ed") as client:
+        for cause in causes:
+            order = {"pipeline": TOYS, "profile": "toy", "name": cause, "values": {"steps.add.fail": cause}}
+            assert client.post("/api/v1/runs", json=order).status_code == 201
+        until(lambda: not place.desk.store.active())
+        for cause, cure in causes.items():
+            assert client.get(f"/api/v1/runs/{cause}").json()["state"] == "failed"
+            alert = client.get(f"/runs/{cause}").text.partition('role="alert"')[2].partition("</div>")[0]
+            assert cure in alert, cause
+        (tried,) = {
+            one["tries"] for one in client.get("/api/v1/runs/away").json()["steps_detail"] if one["state"] == "failed"
+        }
+        assert tried == 2
+
+
+@pytest.mark.parametrize(("engine", "runner"), [("argo", "argo"), ("kfp", "kubeflow")])
+def test_a_run_on_a_cluster_leads_to_the_engines_own_page(place: Place, engine: str, runner: Runner) -> None:
+    record = RunRecord(
+        id="", pipeline="train", profile="toy", config="", code="", started=now(), runner=runner, remote="its-own-name"
+    )
+    create(place.folder / "runs", "There.1", "name: toy\n", record)
+    place.app.state.links = {engine: "http://engine/runs"}
+    with bring(place, "ed") as client:
+        assert client.get("/api/v1/runs/There.1").json()["links"] == {engine: "http://engine/runs/its-own-name"}
+        assert 'href="http://engine/runs/its-own-name"' in client.get("/runs/There.1").text
 
 
 def test_a_line_is_on_its_way_when_it_is_written(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from hat_pipelines import profile, run, runs
 from hat_pipelines.desk import supervise
 from hat_pipelines.desk.order import Order
+from hat_pipelines.errors import RemoteError
+from hat_pipelines.plan import Job
 from hat_pipelines.pod import FAULT_MARK, PROGRESS_MARK
 from hat_pipelines.remote import follow
 from hat_pipelines.remote.engine import State, Status, StepState, StepStatus
+from hat_pipelines.remote.store import Store
 from hat_pipelines.runs import Fault, RunFolder
 from tests.pipelines.desks import TOYS, catalogue
 
@@ -24,9 +28,14 @@ class Engine:
     """A workflow whose step `draw` writes what it is told to."""
 
     def __init__(self) -> None:
-        self.text, self.state, self.cancelled = "", "running", False
+        self.text, self.stands, self.cancelled = "", False, False
+
+    def start_job(self, job: Job, name: str, store: Store, *, cron: str = "") -> None:
+        self.stands = True
 
     def status(self, name: str) -> Status:
+        if not self.stands:
+            raise RemoteError(f"no workflow {name!r}", kind="invalid_input")
         state: State = "cancelled" if self.cancelled else "running"
         return Status(name, state, steps={"draw": seen("running")})
 
@@ -43,7 +52,7 @@ def seen(state: StepState, tries: int = 1, message: str = "") -> StepStatus:
 
 
 def look(mirror: follow.Mirror, step: StepStatus) -> None:
-    mirror.see(Status("w", "running", steps={"draw": step}))
+    mirror.see(Status("w", "running", steps={"draw": step}, ident="id-of-w"))
 
 
 @pytest.fixture
@@ -61,6 +70,7 @@ def test_lines_are_written_once_whoever_follows_and_a_new_try_goes_on_behind(fol
         look(mirror, seen("running"))
         look(mirror, seen("running"))
     files = folder.step("draw")
+    assert runs.open_run(folder.path.parent, "far").record.remote == "id-of-w"
     assert files.log.read_text() == "one\n"
     assert files.progress.read_text() == '{"kind": "progress"}\n'
     engine.text = "another, and longer than what the first one wrote\n" * 9
@@ -87,6 +97,8 @@ def test_a_failed_step_says_itself_why(folder: RunFolder) -> None:
         ("main: Error (exit code 137)", "unavailable", "raise cluster.retries"),
         ("pod deleted", "unavailable", "resume"),
         ("Pod was active on the node longer than the specified deadline", "exhausted", "time limit"),
+        ("Error (exit code 64): failed to put file: XMinioStorageFull: no room", "exhausted", "free space"),
+        ("The node was low on resource: ephemeral-storage. Threshold quantity: 5Gi", "exhausted", "free space"),
         ("main: Error (exit code 70)", "internal", "read the log"),
     ],
 )
@@ -104,17 +116,36 @@ def terminable() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_budget_stops_a_run_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminable: None) -> None:
+def ordered(tmp_path: Path, **more: object) -> supervise.Ticket:
     known = catalogue(tmp_path)
-    engine = Engine()
-    engine.text = f'{PROGRESS_MARK}{{"kind": "progress", "done": 30, "total": 40, "note": "tokens"}}\n'
-    monkeypatch.setattr(follow, "connect", lambda target, remote: (engine, None))
-    order = Order.model_validate({"pipeline": TOYS, "profile": "toy", "target": "argo", "budget": {"tokens": 25}})
-    ticket = supervise.Ticket(
+    order = Order.model_validate({"pipeline": TOYS, "profile": "toy", "target": "argo", **more})
+    return supervise.Ticket(
         order=order, run="far", root=tmp_path / "runs", cache=None, profiles=known.profiles, harnesses=known.harnesses,
         pipelines=known.pipelines,
     )  # fmt: skip
-    outcome = supervise.carry_out(ticket)
+
+
+def test_a_workflow_that_another_run_left_is_never_taken_for_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine()
+    engine.stands = True
+    monkeypatch.setattr(follow, "connect", lambda target, remote: (engine, object()))
+    outcome = supervise.carry_out(ordered(tmp_path))
+    assert outcome.fault is not None
+    assert (outcome.state, outcome.fault.kind) == ("failed", "conflict")
+    assert "another name" in outcome.fault.cure
+    names = [follow.workflow_name(run) for run in ("a-b", "a.b", "A-b", "a" * 60, "a" * 61, "...")]
+    assert len(set(names)) == len(names)
+    assert names[0] == "a-b"
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", name) for name in names)
+
+
+def test_a_budget_stops_a_run_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminable: None) -> None:
+    engine = Engine()
+    engine.text = f'{PROGRESS_MARK}{{"kind": "progress", "done": 30, "total": 40, "note": "tokens"}}\n'
+    monkeypatch.setattr(follow, "connect", lambda target, remote: (engine, object()))
+    outcome = supervise.carry_out(ordered(tmp_path, budget={"tokens": 25}))
     assert engine.cancelled
     assert outcome.state == "over_budget"
     assert outcome.fault is not None

@@ -78,7 +78,9 @@ def test_kfp_reads_every_form_and_parameters_say_what_they_are(
     for name in loaded.dag().inputs:
         assert "URI" in parameters[name].description
     for step in loaded.dag().every():
-        assert step.name in parameters[f"config_{step.name.replace('-', '_')}"].description
+        told = parameters[f"config_{step.name.replace('-', '_')}"].description
+        assert f"config of step {step.name} ({step.component}) as JSON" in told
+        assert step.component != "sft" or "fit.trainer is one of plain, trl" in told
     version = next(text for name, text in texts.items() if ".kfp-version." in name)
     pipeline, made = yaml.safe_load_all(version)
     assert (pipeline["kind"], made["kind"]) == ("Pipeline", "PipelineVersion")

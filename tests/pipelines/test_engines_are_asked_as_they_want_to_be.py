@@ -38,13 +38,14 @@ def document(make_job: Callable[..., Job]) -> dict[str, Any]:
 
 def test_a_run_goes_through_its_states(server: tuple[Kfp, State, Path], document: dict[str, Any]) -> None:
     kfp, state, _ = server
-    kfp.submit(document, "one", {"harness": "s3://bucket/harness"})
+    ident = kfp.submit(document, "one", {"harness": "s3://bucket/harness"})
     assert kfp.status("one").state == "pending"
     with pytest.raises(RemoteError) as caught:
         kfp.submit(document, "one", {"harness": "s3://bucket/harness"})
     assert caught.value.kind == "conflict"
     state.move("one", "RUNNING", {"draw": "SUCCEEDED", "add-hsa": "RUNNING", "total": "PENDING"})
     found = kfp.status("one")
+    assert found.ident == ident
     assert {name: step.state for name, step in found.steps.items()} == {
         "draw": "done", "add-hsa": "running", "total": "waiting",
     }  # fmt: skip

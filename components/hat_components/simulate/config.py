@@ -24,6 +24,9 @@ class Config(StepConfig):
     """Items of `items_calibration`, on which a judge is calibrated; 0: none are drawn."""
     evolve: int = Field(default=0, ge=0)
     """Items of `items_evolve`, by which harness edits are developed; 0: none are drawn."""
+    fresh: bool = False
+    """Draw by the minute in which the step runs instead of the seed, for items that no earlier run had; the items' manifest
+    says which seed it was."""
     turns: int = Field(default=3, ge=1, le=50)
     """Turns of an item."""
     settings: dict[str, Any] = Field(default_factory=dict)

@@ -1,11 +1,13 @@
 """The simulate step: one dataset of items for each set, disjoint by content.
 
-Always holds: the same config gives the same bytes; no two sets share an item by content, nor does a set hold one twice
-(test is drawn first, so that a bigger training set never changes the test set). Not here: trajectories (augment).
+Always holds: the same config gives the same bytes, unless it asks for fresh items; no two sets share an item by
+content, nor does a set hold one twice (test is drawn first, so that a bigger training set never changes the test set).
+Not here: trajectories (augment).
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,6 +33,8 @@ _PATIENCE = 20
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
     """Draw every set with a count above 0 into `items_<set>`."""
+    if config.fresh:
+        config = config.model_copy(update={"seed": int(time.time() // 60)})
     seen: set[str] = set()
     manifests: dict[str, Dataset] = {}
     intents: dict[str, dict[str, int]] = {}
@@ -61,7 +65,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         artifacts={name: name for name in manifests},
         digests={name: manifest.digest for name, manifest in manifests.items()},
         metrics={name: float(manifest.count) for name, manifest in manifests.items()},
-        notes={"scenario": config.scenario, "intents": intents},
+        notes={"scenario": config.scenario, "intents": intents, "seed": config.seed},
     )
 
 

@@ -19,7 +19,7 @@ from hat_console.pages.graph import graph
 from hat_harness.errors import PlatformError
 from hat_pipelines import dags
 from hat_pipelines.desk import form as forms
-from hat_pipelines.desk import look
+from hat_pipelines.desk import look, released
 from hat_pipelines.desk.desk import Desk
 from hat_pipelines.desk.order import Budget, Order
 from hat_pipelines.desk.store import Scheduled
@@ -74,7 +74,7 @@ def get_form(
             order = before.order.model_copy(update={"name": "", "cloned": clone, "resume": "", "from_step": ""})
         else:
             order = _read_back(desk, clone)
-    return _form(desk, order)
+    return _form(desk, actor.workspace, order)
 
 
 @api.post("/runs", status_code=201)
@@ -150,7 +150,9 @@ def start(request: Request, name: str, view: Page, actor: CurrentActor, desk: Cu
         others = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()]
     except PlatformError as error:
         others = [f"{error.message}. {error.cure}"]
-    body = _form(desk, Order(pipeline=name, profile=order.profile)) | {"order": order.model_dump(mode="json")}
+    body = _form(desk, actor.workspace, Order(pipeline=name, profile=order.profile)) | {
+        "order": order.model_dump(mode="json")
+    }
     return view.page(
         request,
         "run_new.html",
@@ -197,11 +199,13 @@ def _sections(desk: Desk, order: Order) -> list[forms.Section]:
     return forms.sections(profile, dag)
 
 
-def _form(desk: Desk, order: Order) -> dict[str, Any]:
+def _form(desk: Desk, workspace: str, order: Order) -> dict[str, Any]:
     found = _sections(desk, order)
     profile, dag = desk.catalogue.profile(order.model_copy(update={"values": {}}))
     root = desk.settings.root
     needed = {name: list(desk.catalogue.choices(name, root))[:100] for name in dag.inputs if name != "harness"}
+    if released.MODEL in needed:
+        needed[released.MODEL] = [*desk.released(workspace), *needed[released.MODEL]]
     targets = ["local", *(name for name in ("argo", "kfp") if desk.settings.remote.get(name))]
     return {
         "pipeline": order.pipeline,

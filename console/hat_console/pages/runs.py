@@ -286,9 +286,9 @@ def _links(request: Request, found: Mapping[str, Any]) -> dict[str, str]:
     links = {}
     if settings.get("mlflow"):
         links["mlflow"] = f"{settings['mlflow'].rstrip('/')}/#/{_in_mlflow(found)}"
-    for name in ("kfp", "argo"):
-        if settings.get(name) and found["runner"] == name:
-            links[name] = f"{settings[name].rstrip('/')}/{found['run']}"
+    for name, runner in (("kfp", "kubeflow"), ("argo", "argo")):
+        if settings.get(name) and found["runner"] == runner and found["remote"]:
+            links[name] = f"{settings[name].rstrip('/')}/{found['remote']}"
     return links
 
 

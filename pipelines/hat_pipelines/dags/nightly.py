@@ -2,8 +2,8 @@
 
     simulate ─ evaluate (seed) ─ watch (seed)
 
-Fresh means: the profile's seed is the day's, or `seeds` names several. The run goes red when a bound is broken, and the
-exit handler closes what it left open in MLflow.
+Fresh means: every run draws items of its own, also a scheduled one; with `seeds` it plays those of the seeds. The run
+goes red when a bound is broken, and the exit handler closes what it left open in MLflow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ def build(arms: tuple[str, ...], *, imported: bool = False, seeds: tuple[int, ..
         description="the model in production on fresh items; a score below its bound is an alarm",
         inputs=("harness", "model"),
         steps=(
-            Step(name="simulate", component="simulate", artifacts=("items_dev",), foreach=items),
+            Step(
+                name="simulate",
+                component="simulate",
+                artifacts=("items_dev",),
+                config={} if items else {"fresh": True},
+                foreach=items,
+                cache=bool(items),
+            ),
             Step(
                 name="evaluate",
                 component="evaluate",

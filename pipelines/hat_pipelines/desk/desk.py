@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from hat_harness.errors import PlatformError
 from hat_pipelines import runs
-from hat_pipelines.desk import cron
+from hat_pipelines.desk import cron, released
 from hat_pipelines.desk.catalogue import Catalogue
 from hat_pipelines.desk.order import Order
 from hat_pipelines.desk.store import Ordered, OrderStore, Scheduled
@@ -72,6 +72,7 @@ class Desk:
         self.settings = settings
         self.catalogue = catalogue
         self.store = OrderStore(database, settings.root)
+        self._database = database
         self._now = now
         self._children: list[subprocess.Popen[bytes]] = []
         self._stop, self._wake = threading.Event(), threading.Event()
@@ -82,6 +83,7 @@ class Desk:
     def place(self, workspace: str, account: str, order: Order) -> Ordered:
         """Queue an order once its names and values have been checked."""
         if not order.resume:
+            order = self._pinned(workspace, order)
             self._check(order)
         placed = self.store.place(workspace, account, order)
         self._wake.set()
@@ -102,8 +104,15 @@ class Desk:
         """Make or replace a schedule; its order is checked now, not at night."""
         if order.resume or order.name:
             raise RunConflictError("a scheduled run gets a new name each time", place=name, cure="leave the name empty")
-        self._check(order)
+        self._check(self._pinned(workspace, order))
         return self.store.schedule(workspace, account, name, text, order, self._now())
+
+    def released(self, workspace: str) -> list[str]:
+        """Pointers to releases that may stand for a model: `@live/production`."""
+        return released.names(self._database, workspace)
+
+    def _pinned(self, workspace: str, order: Order) -> Order:
+        return released.pinned(self._database, workspace, order, self.settings.root)
 
     def _check(self, order: Order) -> None:
         loaded, dag = self.catalogue.profile(order)
@@ -241,15 +250,22 @@ class Desk:
         if due > now:
             return
         before = [one for one in self.store.active() if one.schedule == scheduled.name]
+        order, wrong = scheduled.order, ""
+        try:
+            order = self._pinned(scheduled.workspace, order)
+        except PlatformError as error:
+            wrong = error.message
         if now - due > LATE:
             note = f"{clock.text(due)}: missed, no desk was up"
         elif before:
             note = f"{clock.text(due)}: skipped, {before[0].run} is not over"
+        elif wrong:
+            note = f"{clock.text(due)}: {wrong}"
         else:
             if not self.store.looked(scheduled, now, fired=scheduled.fired + 1, note=""):
                 return
             try:
-                self.store.place(scheduled.workspace, scheduled.created_by, scheduled.order, schedule=scheduled.name)
+                self.store.place(scheduled.workspace, scheduled.created_by, order, schedule=scheduled.name)
             except PlatformError as error:
                 log.warning("schedule %s: %s", scheduled.name, error)
             return

@@ -73,6 +73,12 @@ def sections(profile: Profile, dag: Dag) -> list[Section]:
     return found
 
 
+def choices(component: str, config: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Key of a component's config → the values that it is chosen from, of keys that have several."""
+    schema = components.config_class(component).model_json_schema()
+    return {one.key: one.choices for one in _walk(schema, schema, config, "", {}) if len(one.choices) > 1}
+
+
 def as_json(found: Sequence[Section]) -> list[dict[str, Any]]:
     """Sections as plain data."""
     return [asdict(section) for section in found]

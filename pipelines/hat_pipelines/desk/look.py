@@ -147,6 +147,7 @@ def detail(root: Path, run: str) -> dict[str, Any]:
         "resumable": whole in ("failed", "interrupted", "partial"),
         "report": folder.report.exists(),
         "experiment": _experiment(folder),
+        "remote": folder.record.remote,
         "inputs": {name: one.model_dump(mode="json") for name, one in folder.record.inputs.items()},
         "versions": folder.record.versions,
         "host": folder.record.host,

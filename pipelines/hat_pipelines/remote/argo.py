@@ -95,7 +95,7 @@ class Argo:
             if step in steps:
                 one = steps[step]
                 steps[step] = StepStatus(one.state, one.tries, told, one.started, one.ended, one.output)
-        return Status(name, state_of(found), str(found.get("status", {}).get("message", "")), steps)
+        return Status(name, state_of(found), str(found.get("status", {}).get("message", "")), steps, name)
 
     def logs(self, name: str, step: str) -> str:
         """The log of the step's newest pod."""

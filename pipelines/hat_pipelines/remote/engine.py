@@ -42,6 +42,8 @@ class Status:
     state: State
     message: str = ""
     steps: Mapping[str, StepStatus] = field(default_factory=dict)
+    ident: str = ""
+    """By what the engine's own pages find it."""
 
     @property
     def over(self) -> bool:

@@ -8,17 +8,18 @@ stay in the cluster's repository; what pages read is fetched. Not here: engines,
 from __future__ import annotations
 
 import datetime
+import hashlib
 import re
 import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hat_pipelines import profile, run, runs
-from hat_pipelines.errors import InterruptedRunError, PipelineError, RemoteError, StepFailedError
+from hat_pipelines.errors import InterruptedRunError, PipelineError, RemoteError, RunConflictError, StepFailedError
 from hat_pipelines.pod import split_log
 from hat_pipelines.remote.engine import Engine, Status, StepStatus, wait
 from hat_pipelines.remote.settings import Remote, read
-from hat_pipelines.remote.store import Store
+from hat_pipelines.remote.store import Store, says_full
 from hat_pipelines.runs import Fault, RunFolder
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 SMALL = ("simulate", "collect", "import", "augment", "judge", "evaluate", "register", "report", "release", "canary")
 """Components whose artifacts are fetched; of others only config, result and progress."""
 HEAD = ("config.json", "result.json", "progress.jsonl")
+NAME = 52
+"""Longest name of a CronWorkflow, since its workflows get eleven characters more."""
 
 
 def follow(ticket: Ticket, on_open: Callable[[RunFolder], None] = lambda folder: None) -> RunFolder:
@@ -69,9 +72,11 @@ def connect(target: str, remote: Remote) -> tuple[Engine, Store | None]:
 
 
 def workflow_name(run_id: str) -> str:
-    """A run's id as a name of Kubernetes: lower case, no dots or underscores."""
-    plain = re.sub(r"[^a-z0-9-]+", "-", run_id.lower()).strip("-")
-    return plain[:52].rstrip("-") or "run"
+    """A run's id as a name of Kubernetes: lower case, no dots or underscores; another id never gives the same name."""
+    plain = re.sub(r"[^a-z0-9-]+", "-", run_id.lower()).strip("-")[:NAME].rstrip("-")
+    if plain == run_id:
+        return plain
+    return f"{plain[: NAME - 9].rstrip('-') or 'run'}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 
 
 def _folder(ticket: Ticket) -> RunFolder:
@@ -84,14 +89,21 @@ def _folder(ticket: Ticket) -> RunFolder:
 
 
 def _begin(ticket: Ticket, folder: RunFolder, engine: Engine, store: Store | None, name: str) -> None:
-    """Submit the workflow unless it stands; with a resumed order, let what failed run again."""
+    """Submit the workflow unless it stands; with a resumed order, let what failed run again.
+
+    RunConflictError when one stands that this run did not submit, such as that of a run whose folder was removed.
+    """
     try:
         standing = engine.status(name)
     except RemoteError as error:
         if error.kind != "invalid_input":
             raise
+        folder.save(remote=name)  # before it is sent: a follower that comes after this one knows it as the run's own
         submit(run.named(folder, run.saved_job(folder)), engine, store, name)
         return
+    if not folder.record.remote:
+        cure = "choose another name, or delete the workflow"
+        raise RunConflictError(f"the cluster has a run called {name!r} already", place=name, cure=cure)
     if ticket.order.resume and standing.over and folder.record.state != "running":  # else a follower before has done so
         engine.retry(name)
         for step, record in folder.record.steps.items():
@@ -121,6 +133,8 @@ class Mirror:
 
     def see(self, status: Status) -> None:
         """One look."""
+        if status.ident and status.ident != self._folder.record.remote:
+            self._folder.save(remote=status.ident)
         for step, record in self._folder.record.steps.items():
             seen = status.steps.get(step)
             if seen is None or record.state in ("done", "skipped"):
@@ -206,6 +220,9 @@ def fault_of(seen: StepStatus) -> Fault | None:
         if "OOMKilled" in told:
             cure = "give the step more memory (cluster.resources) or smaller sizes, then resume"
             return Fault(kind="exhausted", message=f"out of memory: {told}", cure=cure)
+        if says_full(told):
+            cure = "free space in the artifact repository, or on the node, then resume"
+            return Fault(kind="exhausted", message=f"no space is left: {told}", cure=cure)
         if "deadline" in told.lower():
             return Fault(kind="exhausted", message=told, cure="raise the step's time limit, then resume")
         if any(word in told.lower() for word in ("exit code 137", "exit code 143", "deleted", "evicted")):

@@ -93,7 +93,7 @@ class Kfp:
         tasks = (run.run_details.task_details if run.run_details else None) or ()
         steps = {str(task.display_name): _step(task) for task in tasks if task.display_name}
         message = str(run.error.message) if run.error and run.error.message else ""
-        return Status(name, state, message, steps)
+        return Status(name, state, message, steps, str(run.run_id))
 
     def logs(self, name: str, step: str) -> str:
         """Nothing: the API has no logs; the run's page has them."""

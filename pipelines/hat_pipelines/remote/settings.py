@@ -17,11 +17,11 @@ from hat_pipelines.errors import RemoteError
 KEYS: Mapping[str, str] = {
     "argo": "kubeconfig file, or `in-cluster`",
     "argo_namespace": "namespace of the workflows (default)",
-    "argo_page": "base URL of a workflow's page, for links",
+    "argo_page": "URL to which a workflow's name is added, for links to its page",
     "kfp": "URL of the Kubeflow Pipelines API",
     "kfp_token_file": "file with a bearer token; in a pod its service account's token is found",
     "kfp_namespace": "namespace of a multi-user installation",
-    "kfp_page": "base URL of a run's page, for links",
+    "kfp_page": "URL to which a run's id is added, for links to its page",
     "s3_endpoint": "URL of the artifact repository; empty: AWS",
     "s3_bucket": "its bucket",
     "s3_prefix": "prefix of the keys that runs bring (hatstack)",

@@ -18,6 +18,15 @@ from hat_pipelines.errors import RemoteError
 TIMEOUT_S = 20
 
 
+FULL = ("no space left", "storagefull", "quotaexceeded", "insufficientstorage", "ephemeral-storage")
+"""How S3 servers and nodes say that there is no room, in lower case."""
+
+
+def says_full(told: str) -> bool:
+    """Whether an error's text says that there is no room for more."""
+    return any(sign in told.lower() for sign in FULL)
+
+
 class Store:
     """One bucket. Keys come from the AWS variables or the machine's role."""
 
@@ -90,6 +99,9 @@ class Store:
 
     def _told(self, error: Exception, key: str) -> RemoteError:
         told = " ".join(str(error).split())[:200]
+        if says_full(told):
+            cure = "free space there, then resume"
+            return RemoteError(f"the artifact repository is full: {told}", kind="exhausted", place=key, cure=cure)
         return RemoteError(
             f"the artifact repository refuses: {told}",
             place=f"s3://{self.bucket}/{key}",

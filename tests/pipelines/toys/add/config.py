@@ -11,7 +11,7 @@ class Config(StepConfig):
     """Adds numbers, or fails in the way that is asked for."""
 
     arm: str = ""
-    fail: Literal["", "input", "bug", "memory", "once", "kill", "absent", "disk"] = ""
+    fail: Literal["", "input", "bug", "memory", "once", "kill", "absent", "disk", "away"] = ""
     marker: str = ""
     """File that `once` leaves behind, so that the second try succeeds; every try appends a line. `absent` fails until
     somebody else has made it."""

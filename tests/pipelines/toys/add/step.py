@@ -42,6 +42,8 @@ def _fail(config: Config) -> None:
             stream.write("try\n")
         if config.fail == "once" and first:
             raise AwayError("the server is away", place="server", cure="wait")
+    if config.fail == "away":
+        raise AwayError("the registry is away", place="registry", cure="resume when it is back")
     if config.fail == "input":
         raise InputError("the numbers are bad", place="numbers.json:3", cure="draw them again")
     if config.fail == "bug":
