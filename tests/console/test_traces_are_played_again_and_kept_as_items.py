@@ -233,6 +233,10 @@ def test_an_evaluation_is_judged_anew_or_the_page_says_how(console: Console, tmp
         if not configured:
             assert (answer.status_code, orders) == (409, [])
             assert "python -m hat_components.judge" in answer.text
+            session = "run=run-a&step=evaluate&suite=t1"
+            assert "python -m hat_console --gateway URL" in client.get(f"/traces/item-0?{session}").text
+            lonely = client.post(f"/traces/item-0/replay?{session}", data={"csrf": found.group(1)})
+            assert (lonely.status_code, "hat up starts one" in lonely.text) == (404, True)
             return
         (placed,) = orders
         assert answer.headers["location"] == f"/runs/{placed.run}"

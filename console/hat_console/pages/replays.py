@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hat_console import replayed
 from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
 from hat_console.pages.experiments import Known
-from hat_console.pages.traces import Place, Where, address, found_of
+from hat_console.pages.traces import Open, Where
 from hat_harness.trace import Trace
 from hat_registry import ledger
 from hat_registry.errors import NotFoundError
@@ -39,17 +39,9 @@ class Replay(BaseModel):
 
 
 @api.post("/traces/{ident:path}/replay")
-def replay(
-    request: Request,
-    ident: str,
-    body: Replay,
-    actor: CurrentActor,
-    gateway: Known,
-    where: Place,
-    registry: CurrentRegistry,
-) -> dict[str, Any]:
+def replay(held: Open, body: Replay, actor: CurrentActor, gateway: Known, registry: CurrentRegistry) -> dict[str, Any]:
     """The trace's turns played again: `turns` with `before` and `after`, `under` the digest they were played under."""
-    found, trace = found_of(request, actor, gateway, ident, where)
+    trace, where = held.trace, held.where
     if gateway is None:
         raise NotFoundError(
             "a replay needs a gateway, and this console knows of none",
@@ -60,9 +52,11 @@ def replay(
     asked = {"trace": trace.model_dump(mode="json"), "harness": chosen, **body.model_dump(exclude={"harness"})}
     told = gateway.post("/replays", asked)
     new = Trace.model_validate(told["trace"])
-    _write_down(registry, actor, trace, where, {"source": found["source"], "under": told["harness"], "arm": body.arm})
+    _write_down(
+        registry, actor, trace, where, {"source": held.known["source"], "under": told["harness"], "arm": body.arm}
+    )
     return {
-        "id": ident,
+        "id": held.ident,
         "run": where.run,
         "step": where.step,
         "harness_name": trace.harness_name,
@@ -78,23 +72,14 @@ def replay(
 
 @router.post("/traces/{ident:path}/replay")
 def page(
-    request: Request,
-    ident: str,
-    view: Page,
-    form: Form,
-    actor: CurrentActor,
-    gateway: Known,
-    where: Place,
-    registry: CurrentRegistry,
+    request: Request, form: Form, held: Open, view: Page, actor: CurrentActor, gateway: Known, registry: CurrentRegistry
 ) -> Response:
     """The replay that the trace's page asks for."""
     deployment, _, arm = form.get("answers", "").partition("/")
     asked = Replay.model_validate(
         {"harness": form.get("harness", ""), "deployment": deployment, "arm": arm, "upto": form.get("upto") or 0}
     )
-    body = replay(request, ident, asked, actor, gateway, where, registry)
-    here = address(ident, where.run, where.step, where.suite, where.state)
-    return view.page(request, "replay.html", body, here=here)
+    return view.page(request, "replay.html", replay(held, asked, actor, gateway, registry), here=held.page)
 
 
 def _under(trace: Trace, turn: int) -> str:

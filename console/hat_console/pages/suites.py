@@ -26,8 +26,7 @@ from hat_components.suites import recorded
 from hat_components.suites.recorded import Call
 from hat_console.pages import CurrentActor, CurrentRegistry, Form, Page
 from hat_console.pages.desk import root_of
-from hat_console.pages.experiments import Known
-from hat_console.pages.traces import Place, found_of
+from hat_console.pages.traces import Open
 from hat_harness.errors import PlatformError
 from hat_harness.render import tool_definitions
 from hat_harness.trace import Trace
@@ -92,21 +91,15 @@ def get_suite(request: Request, name: Name, actor: CurrentActor) -> dict[str, An
 
 @api.post("/traces/{ident:path}/suite", status_code=201)
 def add_item(
-    request: Request,
-    ident: str,
-    body: NewItem,
-    actor: CurrentActor,
-    gateway: Known,
-    where: Place,
-    registry: CurrentRegistry,
+    request: Request, held: Open, body: NewItem, actor: CurrentActor, registry: CurrentRegistry
 ) -> dict[str, Any]:
     """Put a turn of the trace into a suite, which is made with its first item."""
-    found, trace = found_of(request, actor, gateway, ident, where)
+    trace, where = held.trace, held.where
     folder = _root(request, actor) / body.suite
     if where.run:
-        ident, viewer = f"{where.run}/{where.step}/{ident}", ""
+        ident, viewer = f"{where.run}/{where.step}/{held.ident}", ""
     else:
-        viewer = of_unit(_speaker(trace, body.turn, str(found["unit"])))
+        ident, viewer = held.ident, of_unit(_speaker(trace, body.turn, str(held.known["unit"])))
     item = recorded.item_of(
         trace, body.turn, ident=ident, viewer=viewer, tools=_tools(registry, actor, trace), calls=body.calls
     )
@@ -143,17 +136,8 @@ def one(request: Request, name: Name, view: Page, actor: CurrentActor) -> Respon
 
 
 @router.post("/traces/{ident:path}/suite")
-def add(
-    request: Request,
-    ident: str,
-    form: Form,
-    actor: CurrentActor,
-    gateway: Known,
-    where: Place,
-    registry: CurrentRegistry,
-) -> Response:
+def add(request: Request, form: Form, held: Open, actor: CurrentActor, registry: CurrentRegistry) -> Response:
     """From the page of a trace; empty calls mean those that were made."""
-    actor.require_some("traces")
     try:
         calls = CALLS.validate_json(form["calls"]) if form.get("calls", "").strip() else None
         body = NewItem.model_validate(
@@ -164,7 +148,7 @@ def add(
         place = ".".join(map(str, first["loc"])) or "calls"
         cure = 'calls are a list: [{"name": "get_item", "arguments": {"item": "mug"}}]' if place == "calls" else ""
         raise InvalidError(first["msg"], place=place, cure=cure) from None
-    made = add_item(request, ident, body, actor, gateway, where, registry)
+    made = add_item(request, held, body, actor, registry)
     return RedirectResponse(f"/suites/{made['name']}", 303)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -91,6 +92,35 @@ Asked = Annotated[Filters, Depends(filters_of)]
 Upto = Annotated[int, Query(ge=0, le=1_000_000, description="the last turn that is told; 0: the newest")]
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A trace that the actor may read."""
+
+    ident: str
+    where: Where
+    known: dict[str, Any]
+    """What its keeper says beside it: source, arm, release, or suite and state."""
+    trace: Trace
+
+    @property
+    def page(self) -> str:
+        """Its page."""
+        return address(self.ident, self.where.run, self.where.step, self.where.suite, self.where.state)
+
+
+def opened(request: Request, ident: str, actor: CurrentActor, gateway: Known, where: Place) -> Opened:
+    """The trace of a path; NotFoundError where the actor may not read traces of its harness."""
+    actor.require_some("traces")
+    found = _of_run(request, actor, ident, where) if where.run else _of_gateway(gateway, ident)
+    trace: Trace = found.pop("trace")
+    if not actor.may("traces", trace.harness_name):
+        raise _none(ident)
+    return Opened(ident, where, found, trace)
+
+
+Open = Annotated[Opened, Depends(opened)]
+
+
 # ---- resources ------------------------------------------------------------------------------------------------
 
 
@@ -120,24 +150,19 @@ def list_traces(request: Request, actor: CurrentActor, gateway: Known, where: Pl
 
 @api.get("/traces/{ident:path}")
 def get_trace(
-    request: Request,
-    ident: str,
-    actor: CurrentActor,
-    gateway: Known,
-    where: Place,
+    held: Open,
     upto: Upto = 0,
     whole: Annotated[bool, Query(description="the trace itself (hatstack.trace/1)")] = False,
 ) -> dict[str, Any]:
     """One trace: its turns with replies, reasoning, tools, hooks and times, the harness lines that were quoted, its arm."""
-    found, trace = found_of(request, actor, gateway, ident, where)
     if whole:
-        return trace.model_dump(mode="json")
-    shape = told(trace, upto=upto, most=TURNS)
-    served = {row["number"]: row for row in found.pop("served", ())}
+        return held.trace.model_dump(mode="json")
+    shape = told(held.trace, upto=upto, most=TURNS)
+    served = {row["number"]: row for row in held.known.get("served", ())}
     for turn in shape["turns"]:
         turn["served"] = served.get(turn["index"])
-    found.pop("unit", "")
-    return {"id": ident, **found, **shape}
+    known = {key: value for key, value in held.known.items() if key not in ("served", "unit")}
+    return {"id": held.ident, **known, **shape}
 
 
 # ---- pages ----------------------------------------------------------------------------------------------------
@@ -160,19 +185,18 @@ def listing(
 @router.get("/traces/{ident:path}")
 def one(
     request: Request,
-    ident: str,
+    held: Open,
     view: Page,
     actor: CurrentActor,
     gateway: Known,
-    where: Place,
     registry: CurrentRegistry,
     upto: Upto = 0,
 ) -> Response:
     """One trace."""
-    body = get_trace(request, ident, actor, gateway, where, upto, whole=False)
-    here = address(ident, where.run, where.step, where.suite, where.state)
-    more = "&" if "?" in here else "?"
-    links = {what: under(ident, where, what) for what in ("replay", "suite")}
+    body = get_trace(held, upto, whole=False)
+    here, query, more = held.page, held.page.partition("?")[2], "&" if "?" in held.page else "?"
+    bare = here.partition("?")[0]
+    links = {what: f"{bare}/{what}" + (f"?{query}" if query else "") for what in ("replay", "suite")}
     offered: dict[str, Any] = (
         {} if wants_json(request) else replayed.offers(actor, registry, gateway, body["harness_name"])
     )
@@ -180,29 +204,11 @@ def one(
     return view.page(request, "trace.html", body, here=here, more=more, links=links, connected=connected, **offered)
 
 
-def under(ident: str, where: Where, what: str) -> str:
-    """Where the page of a trace sends the form `what`."""
-    page, _, query = address(ident, where.run, where.step, where.suite, where.state).partition("?")
-    return f"{page}/{what}" + (f"?{query}" if query else "")
-
-
 def address(ident: str, run: str = "", step: str = "", suite: str = "", state: int = 0) -> str:
     """The page of a trace."""
     asked = {"run": run, "step": step, "suite": suite, "state": str(state or "")} if run else {}
     query = "&".join(f"{key}={quote(value, safe='')}" for key, value in asked.items() if value)
     return f"/traces/{quote(ident, safe='')}" + (f"?{query}" if query else "")
-
-
-def found_of(
-    request: Request, actor: Actor, gateway: GatewayClient | None, ident: str, where: Where
-) -> tuple[dict[str, Any], Trace]:
-    """(what is known of a trace, the trace itself); NotFoundError where the actor may not read traces of its harness."""
-    actor.require_some("traces")
-    found = _of_run(request, actor, ident, where) if where.run else _of_gateway(gateway, ident)
-    trace: Trace = found.pop("trace")
-    if not actor.may("traces", trace.harness_name):
-        raise _none(ident)
-    return found, trace
 
 
 # ---- where traces are -----------------------------------------------------------------------------------------

@@ -128,6 +128,12 @@ def create_app(
     app.router.routes[:0] = fast.routes("/api/v1")
     for routes in (overview, harness, proposal, history, release, account, canary, watch, webhook, mlflow, model):
         app.include_router(routes.router, prefix="/api/v1")
+    _health(app, registry)
+    return app
+
+
+def _health(app: FastAPI, registry: Registry) -> None:
+    """The routes that a load balancer asks."""
 
     @app.get("/healthz", include_in_schema=False)
     async def _alive() -> PlainTextResponse:
@@ -138,5 +144,3 @@ def create_app(
         with registry.database.read() as tx:
             tx.exec_driver_sql("select 1")
         return PlainTextResponse("ok")
-
-    return app
