@@ -5,7 +5,7 @@ is then asked again: plain, with drafts that are verified exactly (greedy, and s
 lossy thresholds. Prints one JSON line a rule: accept length of 1 + drafts, both definitions of the rate, and in how many
 calls the tokens are those without drafts; beside it what the step mtp counts on the same sessions. Exits 1 when greedy
 drafting changes a token, or the length is below `--least`.
-Run: python -m bench mtp_acceptance -- --model FOLDER [--seed 1] [--sessions 40] [--draft 3] [--least 2.5]
+Run: python -m bench mtp_acceptance -- --model FOLDER [--seed 1] [--sessions 40] [--states original] [--least 2.5]
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, required=True, help="a model folder with a draft head")
     parser.add_argument("--seed", type=int, default=1, help="that the head was fitted with")
     parser.add_argument("--sessions", type=int, default=40)
+    parser.add_argument("--states", choices=("augmented", "original"), default="augmented", help="of the harness")
     parser.add_argument("--draft", type=int, default=3)
     parser.add_argument("--least", type=float, default=2.5)
     given = parser.parse_args()
@@ -81,7 +82,7 @@ def main() -> int:
     head, tensors = DraftHead(policy.config), read_head(given.model)
     check_head(tensors, head.shapes(), given.model)
     head.take(tensors)
-    config = Config(seed=given.seed, call_tokens=CALL_TOKENS)
+    config = Config(seed=given.seed, states=given.states, call_tokens=CALL_TOKENS)
     inputs = {"start": given.model, "harness": HARNESS}
     rows = play(config, inputs, loaded.codec, policy, given.sessions, greedy=True)
     counted = measure(policy, head, rows, given.draft)

@@ -62,7 +62,8 @@ RL = {
     "trainer": "plain",
     "checkpoint_every": 20,
 }
-MTP = {"threads": 1, "sessions": 128, "held_out": 40, "steps": 60, "batch": 6, "warmup_steps": 5, "call_tokens": 96}
+MTP = {"threads": 1, "held_out": 40, "call_tokens": 96}
+"""The step's own settings are those that were found at this size."""
 LENGTH = 2.5
 """Goal of the accept length, of 4."""
 
@@ -70,7 +71,7 @@ LENGTH = 2.5
 QUICK = {
     "opd": {"steps": 2, "batch": 4, "rows_at_once": 4},
     "rl": {"steps": 2, "groups": 2, "group": 2, "rows_at_once": 2, "call_tokens": 24},
-    "mtp": {"sessions": 6, "held_out": 2, "steps": 2, "batch": 2, "call_tokens": 24},
+    "mtp": {"sessions": 6, "held_out": 2, "copying": 2, "steps": 2, "batch": 2, "call_tokens": 24},
 }
 """What `--quick` lays over the settings of a stage."""
 

@@ -30,7 +30,7 @@ from tests.training.test_bad_inputs_leave_nothing_behind import change, small_fi
 
 OPD = Opd(threads=1, scenario="", steps=3, batch=2, rows_at_once=2, reply_tokens=4, checkpoint_every=1)
 RL = Rl(threads=1, steps=2, groups=1, group=2, rows_at_once=2, call_tokens=6, checkpoint_every=1)
-MTP = Mtp(threads=1, sessions=4, held_out=2, steps=2, batch=2, call_tokens=8, checkpoint_every=1)
+MTP = Mtp(threads=1, sessions=4, held_out=2, copying=1, steps=1, batch=2, call_tokens=8, checkpoint_every=1)
 STAGES = {"opd": (run_opd, OPD), "rl": (run_rl, RL), "mtp": (run_mtp, MTP)}
 
 

@@ -291,6 +291,7 @@ def test_the_step_keeps_the_policy_and_writes_a_head_that_is_read_back(tmp_path,
     config = Config(
         threads=1,
         sessions=4,
+        copying=2,
         held_out=2,
         steps=3,
         batch=2,

@@ -36,7 +36,7 @@ CONFIGS = {
         threads=1, scenario="", steps=6, batch=2, rows_at_once=2, reply_tokens=4, checkpoint_every=2, trainer="plain"
     ),
     "rl": Rl(threads=1, steps=4, groups=1, group=2, rows_at_once=2, call_tokens=6, checkpoint_every=2, trainer="plain"),
-    "mtp": Mtp(threads=1, sessions=4, held_out=2, steps=6, batch=2, call_tokens=8, checkpoint_every=2),
+    "mtp": Mtp(threads=1, sessions=4, held_out=2, copying=3, steps=4, batch=2, call_tokens=8, checkpoint_every=2),
     "collect": Collect(
         endpoint="http://nowhere", teacher="expert-1", licence="own", settings=SETTINGS, samples=1, batch=1
     ),

@@ -26,7 +26,7 @@ class Config(StepConfig):
     """Distribution over rewrites; not used with `original` states."""
     turns: int = Field(default=1, ge=1, le=50)
     """Turns of a session."""
-    sessions: int = Field(default=256, ge=2)
+    sessions: int = Field(default=1024, ge=2)
     """Sessions of the policy to learn from; it does not change, so they are played once."""
     held_out: int = Field(default=32, ge=2)
     """Further sessions, played greedily, on which acceptance is measured before and after."""
@@ -38,13 +38,16 @@ class Config(StepConfig):
     """Tokens that the head foresees, one after the other."""
     decay: float = Field(default=0.6, gt=0, le=1)
     """Weight of each depth as a share of the one before (FastMTP, arXiv 2509.18362)."""
-    steps: int = Field(default=200, ge=1)
-    """Optimiser steps."""
-    batch: int = Field(default=16, ge=1)
+    copying: int = Field(default=200, ge=0)
+    """Steps of a fresh head before those, on general texts that are copied: they teach it to look into its context, without
+    which it learns its sessions by heart. A head that is carried over makes none."""
+    steps: int = Field(default=500, ge=1)
+    """Optimiser steps on sessions."""
+    batch: int = Field(default=4, ge=1)
     """Sessions of a step."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """Muon on the matrices and AdamW on the rest, or AdamW on everything."""
-    learning_rate: float = Field(default=3e-3, gt=0)
+    learning_rate: float = Field(default=1.2e-2, gt=0)
     """After the warm-up."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """The rate goes down to a twentieth at the last step, or stays."""

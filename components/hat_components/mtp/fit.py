@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MOST = 2**28
 """Logits that are held at a time; what is more is computed in pieces, again in the backward pass."""
+COPIES = 16
+"""Texts of a step of copying."""
 KEPT = 2**30
 """Bytes of states of the policy that are kept from step to step; what is more is computed when it is needed."""
 
@@ -192,10 +194,15 @@ class Course(StepCourse):
         config: Config,
         progress: Progress,
         checkpoints: Checkpoints | None = None,
+        copy: Callable[[random.Random], FlatRow] | None = None,
     ) -> None:
-        super().__init__("mtp", head, Pace.of(config), progress, checkpoints)
+        """`copy` draws a text that is copied; with it the config's steps of copying come first."""
+        first = config.copying if copy else 0
+        pace = replace(Pace.of(config), steps=first + config.steps)
+        super().__init__("mtp", head, pace, progress, checkpoints)
         self._policy, self._head, self._config = model, head, config
         self._count, self._trunk = len(rows), Trunk(model, rows)
+        self._first, self._copy = first, copy
 
     def set_rate(self) -> None:
         """Warm-up, then down to a twentieth along a cosine, where the config says so."""
@@ -210,9 +217,7 @@ class Course(StepCourse):
         config = self._config
         while not self.done:
             self.set_rate()
-            rng = random.Random(f"{config.seed}/mtp/{self.steps}")
-            drawn = rng.sample(range(self._count), min(config.batch, self._count))
-            batch = self._trunk.batch(drawn)
+            batch = self._batch(random.Random(f"{config.seed}/mtp/{self.steps}"))
             # Entered anew in every step: it keeps the weights' 16-bit copies as long as it lasts.
             with torch.autocast(batch.ids.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
                 loss, told = head_loss(self._policy, self._head, batch, config.depth, config.decay)
@@ -221,3 +226,8 @@ class Course(StepCourse):
                 self.tell(f"loss.{k}", value)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             self.move()
+
+    def _batch(self, rng: random.Random) -> Padded:
+        if self._copy and self.steps < self._first:
+            return padded([self._copy(rng) for _ in range(COPIES)], self._policy.device)
+        return self._trunk.batch(rng.sample(range(self._count), min(self._config.batch, self._count)))

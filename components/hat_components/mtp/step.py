@@ -9,8 +9,9 @@ without it the head of `start`, or a fresh one). Not here: drafting while servin
 from __future__ import annotations
 
 import json
+import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ import torch
 from hat_components.data import digest_path, require_path
 from hat_components.model.anymodel import AnyModel
 from hat_components.model.artifact import new_folder
-from hat_components.model.codec import Codec
+from hat_components.model.codec import IGNORED, Codec
 from hat_components.model.course import Pace, check_finite, checkpoints_of
 from hat_components.model.folder import TRAINING, load_folder, threads
+from hat_components.model.general import general_words, words_in
 from hat_components.model.generate import MicroModel
 from hat_components.model.qwen import check_folder
 from hat_components.model.stages import MODEL, Identity, earlier
@@ -34,13 +36,18 @@ from hat_components.rl.config import Config as Rollouts
 from hat_components.rl.reward import Term
 from hat_components.rl.rollouts import Player
 from hat_components.rl.rows import FlatRow
+from hat_components.scenarios import load
 from hat_components.step import InputError, Progress, StepError, StepResult
+from hat_scenarios import general
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NO_GAIN = 1.05
 """Accept length up to which a head is told to be of no use."""
+FRESH = "fresh"
+AT_ONCE = 64
+"""Sessions that are played side by side; the random numbers of a session depend on it."""
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progress) -> StepResult:
@@ -62,7 +69,8 @@ def run(config: Config, inputs: Mapping[str, Path], out: Path, progress: Progres
         held = Trunk(policy, tested)
         before = measure(policy, head, tested, config.depth, trunk=held)
         checkpoints = checkpoints_of(out, identity, Pace.of(config))
-        course = Course(policy, head, learn, config, progress, checkpoints)
+        copy = _copying(config, loaded.codec) if origin == FRESH and config.copying else None
+        course = Course(policy, head, learn, config, progress, checkpoints, copy)
         course.run()
         check_finite(head, "mtp")
         after = measure(policy, head, tested, config.depth, trunk=held)
@@ -93,19 +101,34 @@ def _head(policy: PreTrainedModel, folder: Path, wanted: bool, seed: int) -> tup
     if not tensors:
         if wanted:
             raise InputError("there is no draft head (mtp.*) in it", place=str(folder), cure="leave out the input")
-        return head, "fresh"
+        return head, FRESH
     tensors = fused(tensors)
     check_head(tensors, head.shapes(), folder)
     head.take(tensors)
     return head, "carried over"
 
 
+def _copying(config: Config, codec: Codec) -> Callable[[random.Random], FlatRow]:
+    """Draws a general text that is copied, without the words that the scenario holds out."""
+    scenario = load(config.scenario, config.settings)
+    words = general_words(codec, words_in(scenario.vocabulary(True)) - words_in(scenario.vocabulary(False)))
+
+    def draw(rng: random.Random) -> FlatRow:
+        asked, answer = general.stream("copy", rng, words)
+        prompt, row = codec.encode_prefix([asked]), codec.row([asked, answer])
+        mask = [int(label != IGNORED) for label in row.labels]
+        return FlatRow(
+            tuple(prompt), row.ids[len(prompt) :], tuple(mask[len(prompt) :]), (0.0,) * len(mask[len(prompt) :])
+        )
+
+    return draw
+
+
 def play(
     config: Config, inputs: Mapping[str, Path], codec: Codec, policy: PreTrainedModel, count: int, greedy: bool
 ) -> list[FlatRow]:
-    """Rows of `count` sessions of the policy; greedy ones are of other items."""
-    group = 2
-    groups = count if greedy else -(-count // group)
+    """Rows of `count` sessions of the policy, each of an item and a state of its own; greedy ones are of other items."""
+    at_once = min(count, AT_ONCE)
     played = Rollouts(
         seed=config.seed + (1_000_003 if greedy else 0),
         scenario=config.scenario,
@@ -113,8 +136,7 @@ def play(
         states=config.states,
         plan=config.plan,
         turns=config.turns,
-        groups=groups,
-        group=group,
+        groups=at_once,
         rows_at_once=1,
         temperature=config.temperature,
         call_tokens=config.call_tokens,
@@ -123,8 +145,8 @@ def play(
     )
     kind = AnyModel if config.large else MicroModel
     player = Player(played, Path(inputs["harness"]), codec, policy, greedy=greedy, policy=kind)
-    rows = player.play(0, policy).rows
-    found = [row for row in (rows[::group] if greedy else rows)[:count] if row.sampled()]
+    rows = [row for step in range(-(-count // at_once)) for row in player.once(step, policy)]
+    found = [row for row in rows[:count] if row.sampled()]
     if not found:
         raise InputError("the policy wrote nothing in any session", place=str(inputs["start"]), cure="train it first")
     return found

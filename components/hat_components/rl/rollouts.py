@@ -96,6 +96,11 @@ class Player:
         played = self._played([case for case in groups for _ in range(self._config.group)], f"rl/{step}/")
         return self._gather(played, sum(bool(state.families) for _, state in groups) / len(groups), screened)
 
+    def once(self, step: int, model: PreTrainedModel) -> list[FlatRow]:
+        """Rows of the items of a step, each played once."""
+        self._policy.update(model)
+        return [flat_row(one.trace, self._codec) for one in self._played(self.cases(step), f"rl/{step}/once/")]
+
     def _worst(
         self, drawn: Sequence[tuple[Item, State]], label: str
     ) -> tuple[list[tuple[Item, State]], dict[str, float]]:
