@@ -63,6 +63,9 @@ def test_a_response_goes_on_with_the_conversation_that_is_named_whoever_asks(wor
     assert by_header.output_text == "hello number 2 bye"
     with pytest.raises(openai.BadRequestError, match="does not go together"):
         say(previous_response_id=first.id, conversation="a")
+    for name in ("", 5, "x" * 257):
+        with pytest.raises(openai.BadRequestError, match="1 to 256 characters"):
+            say(conversation=name)
 
 
 def test_python_hears_of_a_turn_that_fails_in_mid_stream(world: World) -> None:

@@ -121,8 +121,9 @@ def read_responses(body: Mapping[str, Any], conversation: str, unit: str) -> Par
     _exactly(body, "store", (None, True, False))
     tools = _tools(body, flat=True)
     _text(body, "user", optional=True)
+    named = _text(body, "conversation", optional=True)
     previous = _text(body, "previous_response_id", optional=True, most=128).removeprefix("resp_").rpartition("_")[0]
-    if previous and _text(body, "conversation", optional=True):
+    if previous and named:
         raise RequestError(
             "does not go together with conversation", place="previous_response_id", cure="send one of them"
         )
