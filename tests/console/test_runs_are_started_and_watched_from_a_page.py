@@ -132,6 +132,7 @@ def test_the_log_grows_and_curves_appear_while_it_runs(place: Place, page: Page)
     (place.folder / "release").touch()
     page.click("#resume")
     expect(page.locator("#state")).to_have_text("done", timeout=SLOW)
+    expect(page.locator("#log")).to_have_text("Log of total", timeout=SLOW)
 
 
 def test_the_form_refuses_on_both_sides(place: Place, page: Page) -> None:
@@ -304,7 +305,7 @@ def test_a_smoke_run_from_the_form_to_its_report_and_a_clone(tmp_path: Path, pag
         page.fill("#f-steps-report-title", "Another title")
         page.fill("#name", "smoke-2")
         page.click("#start")
-        expect(page.locator("#state")).to_have_text("done", timeout=SLOW)
+        expect(page.locator("#state")).to_have_text("done", timeout=300_000)
         place.app.state.links = {"mlflow": "http://mlflow:5000"}
         second = show(place, "smoke-2")
         assert re.fullmatch(r".*/#/experiments/\d+/runs\?searchFilter=tags.*smoke-2.*", second["links"]["mlflow"])
@@ -315,6 +316,7 @@ def test_a_smoke_run_from_the_form_to_its_report_and_a_clone(tmp_path: Path, pag
         page.goto(f"{place.url}/runs/smoke/against/smoke-2")
         expect(page.locator("section").first.locator("tbody tr")).to_have_count(1)
         expect(page.locator("div.sides").first).to_be_visible()
+        expect(page.locator("svg.plot").first).to_be_visible()
 
 
 def show(place: Place, run: str) -> dict[str, Any]:

@@ -50,8 +50,9 @@ def test_the_first_list_of_runs_reads_and_builds_nothing(tmp_path: Path, monkeyp
             id="", pipeline="train", profile="smoke", config="", code="", started=now(), state="done", steps=steps
         )
         create(tmp_path / "runs", f"run-{number}", "name: smoke\n", record)
-    for kept in (environment, messages.catalogue, look.record_of):
-        kept.cache_clear()  # as in a process that has just begun
+    environment.cache_clear()  # as in a process that has just begun
+    messages.catalogue.cache_clear()
+    look.record_of.cache_clear()
     registry = Registry.open(f"sqlite:///{tmp_path}/registry.db", tmp_path / "blobs")
     done = counted(monkeypatch)
     app = create_app(registry, ConsoleSettings(session_key=b"k" * 32, open_access=True, runs=tmp_path / "runs"))

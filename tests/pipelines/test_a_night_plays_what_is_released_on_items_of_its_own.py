@@ -86,7 +86,8 @@ def test_items_are_fresh_unless_seeds_are_named(tmp_path: Path, monkeypatch: pyt
     config = Config.model_validate({"train": 1, "dev": 3, "test": 1, "turns": 1, **fresh.config})
     drawn = []
     for night in range(2):
-        monkeypatch.setattr(simulate.time, "time", lambda night=night: 86400.0 * (20000 + night))
+        minute = 86400.0 * (20000 + night)
+        monkeypatch.setattr("hat_components.simulate.step.time.time", lambda minute=minute: minute)
         (tmp_path / str(night)).mkdir()
         drawn.append(simulate.run(config, {}, tmp_path / str(night), NullProgress()))
     assert drawn[0].digests["items_dev"] != drawn[1].digests["items_dev"]

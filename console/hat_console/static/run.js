@@ -58,8 +58,10 @@
     form();
     document.body.addEventListener("htmx:afterSettle", () => {
       const live = document.getElementById("live");
-      const begun = live && live.dataset.step && !document.getElementById("lines");
-      if (begun && live.querySelector(`#s-${live.dataset.step}`) && live.dataset.stream) location.reload();
+      const lines = document.getElementById("lines");
+      const begun = live && live.dataset.stream && live.dataset.step && !lines;
+      const moved = live && lines && live.dataset.step !== lines.dataset.step;
+      if ((begun && live.querySelector(`#s-${live.dataset.step}`)) || moved) location.reload();
       watch();
     });
   });
