@@ -1,7 +1,7 @@
 """Compiles the controllers of Kubeflow Trainer and JobSet from their Go modules, into the same cache as the others.
 
 A part that only the test of TrainJobs needs: `python -m tests.cluster.controlplane build --trainer` makes it, and its
-folder is named by its own sources alone. Not here: installing them (training).
+folder is named by what it is built from alone. Not here: installing them (training).
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ FILES = {
     "jobset-webhooks": ((JOBSET, "config/components/webhook/manifests.yaml"),),
 }
 """Name of a set → (module, files in it)."""
+FLAGS = ("-mod=readonly", "-trimpath", "-ldflags=-s -w")
 PROGRAMS_OF = "Kubeflow Trainer's"
 CURE = "run `make control-plane ARGS=--trainer`: about three minutes on two cores the first time"
 
 
 def key() -> str:
-    """Name of the build that this checkout wants."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
+    """Name of the build that this checkout wants: by its modules, its flags and the files that it takes from them."""
+    digest = hashlib.sha256(json.dumps([FLAGS, FILES]).encode())
     for name in ("go.mod", "go.sum"):
         digest.update((MODULE / name).read_bytes())
     return f"trainer-{digest.hexdigest()[:16]}"
@@ -53,7 +54,7 @@ def _programs(partial: Path, jobs: int | None, until: float) -> None:
         for name in (TRAINER, JOBSET)
     }
     print("Compiling its controllers ...", flush=True)
-    argv = ["build", "-v", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", f"{partial / 'bin'}{os.sep}"]
+    argv = ["build", "-v", *FLAGS, "-o", f"{partial / 'bin'}{os.sep}"]
     gotool.run([*argv, *([f"-p={jobs}"] if jobs else []), "tool"], MODULE, until=until, heard=gotool.teller("packages"))
     for name, patterns in FILES.items():
         files = [path for module, pattern in patterns for path in sorted(roots[module].glob(pattern))]
