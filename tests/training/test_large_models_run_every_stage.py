@@ -7,10 +7,12 @@ import json
 import pytest
 import torch
 import trl
+from accelerate.utils.dataclasses import get_module_class_from_name
 from safetensors.torch import load_file
 
 from hat_components.base.corpus import corpus_texts, corpus_words
 from hat_components.large.settings import Large
+from hat_components.model.folder import load_folder
 from hat_components.model.settings import FitConfig, TokenizerConfig
 from hat_components.model.tokenizer import train_tokenizer
 from hat_components.model.train import TrainingError
@@ -152,6 +154,13 @@ def test_a_stage_moves_the_weights_keeps_the_head_and_resumes(tmp_path, starts, 
     assert not (tmp_path / "stopped" / "model").exists()
     assert run(config, inputs, tmp_path / "stopped", NullProgress()).digests == straight.digests
     assert not (tmp_path / "stopped" / "checkpoints" / name).exists()
+
+
+@pytest.mark.parametrize("kind", ["qwen3", MIXTURE])
+def test_every_layer_that_fsdp_is_told_to_wrap_is_there(starts, kind):
+    model = load_folder(starts[kind]).model
+    assert model._no_split_modules
+    assert all(get_module_class_from_name(model, name) for name in model._no_split_modules)
 
 
 def test_a_full_disk_ends_a_stage_with_its_cure_and_room_lets_it_go_on(tmp_path, starts, data, capsys):

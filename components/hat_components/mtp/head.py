@@ -117,8 +117,8 @@ class DraftHead(nn.Module):
         self, model: PreTrainedModel, x: torch.Tensor, positions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [B, H, C, D] of x [B, C, width] at `positions` [B, C]."""
-        attended: Any = self.layers[0].self_attn
-        normed = self.layers[0].input_layernorm(x)
+        layer: Any = self.layers[0]
+        attended, normed = layer.self_attn, layer.input_layernorm(x)
         shape = (*x.shape[:2], -1, attended.head_dim)
         key = attended.k_norm(attended.k_proj(normed).view(shape)).transpose(1, 2)
         _, key = self._rotate(key[:, :0], key, *model.model.rotary_emb(x, positions))

@@ -116,10 +116,8 @@ def _copying(config: Config, codec: Codec) -> Callable[[random.Random], FlatRow]
     def draw(rng: random.Random) -> FlatRow:
         asked, answer = general.stream("copy", rng, words)
         prompt, row = codec.encode_prefix([asked]), codec.row([asked, answer])
-        mask = [int(label != IGNORED) for label in row.labels]
-        return FlatRow(
-            tuple(prompt), row.ids[len(prompt) :], tuple(mask[len(prompt) :]), (0.0,) * len(mask[len(prompt) :])
-        )
+        mask = tuple(int(label != IGNORED) for label in row.labels[len(prompt) :])
+        return FlatRow(tuple(prompt), tuple(row.ids[len(prompt) :]), mask, (0.0,) * len(mask))
 
     return draw
 
