@@ -52,6 +52,12 @@ def test_unknown_scenarios_and_settings_are_refused_with_their_names(tmp_path: P
     assert not list(tmp_path.glob("items_*"))
 
 
+def test_the_order_in_which_a_mix_was_written_says_nothing_to_the_items(tmp_path: Path) -> None:
+    ways = {"chat": 2.0, "discount": 1.0, "product_qa": 3.0}, {"product_qa": 3.0, "discount": 1.0, "chat": 2.0}
+    first, second = (simulate(tmp_path / str(n), settings={"mix": mix}) for n, mix in enumerate(ways))
+    assert first == second
+
+
 def test_a_scenario_too_small_for_the_count_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"only \d+ distinct items"):
         simulate(tmp_path, scenario="tests.data.coin", train=3, dev=1, test=1)

@@ -69,9 +69,12 @@ class Settings(Record):
         return max(self.adversarial, 0.15 if self.difficulty == 3 else 0.0)
 
     def weights(self) -> dict[str, float]:
-        """The mix as a table; ValueError names an unknown intent."""
+        """The mix as a table, in the order of `INTENTS` however it was written: draws follow it, and digests know no order.
+
+        ValueError names an unknown intent.
+        """
         table = {"published": PUBLISHED, "balanced": BALANCED}[self.mix] if isinstance(self.mix, str) else self.mix
         unknown = sorted(set(table) - set(INTENTS))
         if unknown:
             raise ValueError(f"no intent called {', '.join(unknown)}; there are {', '.join(INTENTS)}")
-        return dict(table)
+        return {intent: table[intent] for intent in INTENTS if intent in table}
