@@ -96,8 +96,9 @@ def _curves(root: Path, left: RunFolder, right: RunFolder) -> dict[str, dict[str
     one, other = look.curves(root, left.id), look.curves(root, right.id)
     return {
         f"{step} {curve}": {left.id: one[curve][step], right.id: other[curve][step]}
-        for curve in one.keys() & other.keys()
-        for step in one[curve].keys() & other[curve].keys()
+        for curve in one
+        for step in one[curve]
+        if step in other.get(curve, {})
     }
 
 
