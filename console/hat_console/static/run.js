@@ -56,10 +56,12 @@
     watch();
     follow();
     form();
+    // As the page came: a run that ends between two looks still shows the log of its last step.
+    const running = Boolean(document.getElementById("live")?.dataset.stream);
     document.body.addEventListener("htmx:afterSettle", () => {
       const live = document.getElementById("live");
       const lines = document.getElementById("lines");
-      const begun = live && live.dataset.stream && live.dataset.step && !lines;
+      const begun = running && live && live.dataset.step && !lines;
       const moved = live && lines && live.dataset.step !== lines.dataset.step;
       if ((begun && live.querySelector(`#s-${live.dataset.step}`)) || moved) location.reload();
       watch();
