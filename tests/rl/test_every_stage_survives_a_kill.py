@@ -140,6 +140,15 @@ def test_a_stage_that_was_killed_ends_the_same(tmp_path, stages, straight, input
     survives(stages, straight, step, config, inputs[0][step], tmp_path / "out", random.Random(f"kill/{step}"), 1)
 
 
+@pytest.mark.parametrize(("configs", "step"), [(TRL, "opd"), (LARGE, "sft")], ids=["small", "large"])
+def test_a_kill_after_the_last_step_changes_nothing(tmp_path, stages, straight, inputs, configs, step):
+    whole = straight(step, configs[step])
+    code, _ = stages.run(step, configs[step], inputs[0][step], tmp_path / "out", whole["signs"] - 1)
+    assert code == -signal.SIGKILL
+    code, told = stages.run(step, configs[step], inputs[0][step], tmp_path / "out")
+    assert (code, told["digests"]) == (0, whole["digests"])
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("step", sorted(CONFIGS))

@@ -61,7 +61,12 @@ class Reporter(TrainerCallback):  # type: ignore[misc]  # transformers has no ty
         self._loss += loss
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """The optimiser has moved."""
+        """The optimiser has moved.
+
+        The last step is not saved: the model follows at once, and transformers makes one step more when it resumes there.
+        """
+        if state.global_step >= state.max_steps:
+            control.should_save = False
         self.tell("loss", self._loss, state.global_step)
         self._loss = 0.0
         self.progress.progress(state.global_step, state.max_steps, "steps")

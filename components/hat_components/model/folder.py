@@ -68,6 +68,7 @@ def save_folder(
     """Write a whole model folder under a new name; returns its digest. The draft head (`mtp.*`) of the folder `head_of`,
     if it has one, goes along: transformers drops it."""
     head = read_head(head_of) if head_of is not None else {}
+    model.config.use_cache = True  # TRL's trainers switch it off for themselves; this folder is to be served
     with new_folder(folder) as draft:
         save_model(model, draft, dtype)
         if head:
