@@ -22,6 +22,7 @@ def shard_on_cpus():
 
     def init(self, *given, fsdp_plugin=None, **named):
         real(self, *given, fsdp_plugin=fsdp_plugin, **named)
+        fsdp_plugin = fsdp_plugin or getattr(self, "fsdp_plugin", None)  # also where the state is asked for once more
         if fsdp_plugin is not None and self.distributed_type == DistributedType.MULTI_CPU:
             self.distributed_type = DistributedType.FSDP
             if self._mixed_precision != "no":

@@ -37,7 +37,7 @@ class RowTrainer(Watched, DistillationTrainer):  # type: ignore[misc]  # TRL has
         super().__init__(**given)
 
     def _generate(self, prompts: Sequence[str]) -> Any:
-        drawn = self._draw(self.state.global_step, self.model_wrapped)
+        drawn = self._draw(self.state.global_step, self.accelerator.unwrap_model(self.model_wrapped))
         rows = share(drawn, prompts, self.state.global_step * len(drawn))
         for name, value in curves(drawn).items():
             self.reporter.tell(name, value, self.state.global_step + 1)

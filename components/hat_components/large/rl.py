@@ -42,7 +42,7 @@ class GroupTrainer(Watched, GRPOTrainer):  # type: ignore[misc]  # TRL has no ty
             raise RuntimeError(f"TRL asks for the groups {sorted(set(prompts))}, the step has {wanted[0]} on")
         if config.score_every and step % config.score_every == 0:
             self.score(step)
-        rollouts = self._player.play(step, self.model_wrapped)
+        rollouts = self._player.play(step, self.accelerator.unwrap_model(self.model_wrapped))
         for name, value in {**curves(rollouts.rows), **told(rollouts)}.items():
             self.reporter.tell(name, value, step + 1)
         rows = rollouts.rows[begin : begin + len(prompts)]
@@ -57,7 +57,7 @@ class GroupTrainer(Watched, GRPOTrainer):  # type: ignore[misc]  # TRL has no ty
 
     def score(self, step: int) -> None:
         """What the policy is worth on held-out items."""
-        for name, value in self._player.score(self.model_wrapped).items():
+        for name, value in self._player.score(self.accelerator.unwrap_model(self.model_wrapped)).items():
             self.reporter.tell(f"score.{name}", value, step + 1)
 
 
