@@ -178,7 +178,7 @@ def _key(gateway: Path | None) -> bytes:
     own = gateway / "pseudonym.key" if gateway is not None else None
     if own is None or os.environ.get(ENVIRONMENT_KEY) or not own.is_file():
         return load_key("")
-    return own.read_bytes()
+    return own.read_bytes()  # as the gateway reads it: its bytes are random, and load_key would strip some
 
 
 def _from_mlflow(uri: str, viewer: str, ids: set[str], digests: set[str], dry_run: bool) -> dict[str, Any]:

@@ -80,9 +80,7 @@ def job(profile: Profile, inputs: Mapping[str, Path], *, imported: bool = False)
     for name, path in inputs.items():
         if not path.exists():
             raise DagError(f"input {name!r} does not exist", place=str(path), cure="check the path")
-    brought = {
-        name: Brought(inputs[name].resolve(), digest_path(inputs[name])) for name in inputs if name in dag.inputs
-    }
+    brought = {name: Brought(path.resolve(), digest_path(path)) for name, path in inputs.items() if name in dag.inputs}
     configs = {step.name: profile.config(step) for step in dag.every()}
     return Job(dag, profile.resolved(dag), configs, brought)
 

@@ -79,8 +79,7 @@ class Scrubber:
 
 def pseudonym(key: bytes, viewer: str) -> str:
     """Keyed pseudonym of a viewer id: `viewer_` + 16 characters (80 bits), the same for the same key and id."""
-    digest = hmac.new(key, viewer.encode(), hashlib.sha256).digest()
-    return "viewer_" + base64.b32encode(digest[:10]).decode().lower()
+    return _name(hmac.new(key, viewer.encode(), hashlib.sha256).digest())
 
 
 def of_unit(unit: str) -> str:
@@ -92,7 +91,11 @@ def of_unit(unit: str) -> str:
         digest = bytes.fromhex(unit)
     except ValueError:
         return ""
-    return "viewer_" + base64.b32encode(digest[:10]).decode().lower() if len(digest) >= 10 else ""
+    return _name(digest) if len(digest) >= 10 else ""
+
+
+def _name(digest: bytes) -> str:
+    return "viewer_" + base64.b32encode(digest[:10]).decode().lower()
 
 
 def load_key(key_file: str) -> bytes:
